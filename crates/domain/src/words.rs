@@ -1,0 +1,38 @@
+//! The 256 words of a fingerprint: one for each byte, plain, short, hard to mistake.
+
+/// Indexed by a byte. The order is part of what people compare: never change it.
+#[rustfmt::skip]
+pub const WORDS: [&str; 256] = [
+    "acorn", "adobe", "agate", "alder", "algae", "almond", "alpine", "amber",
+    "anchor", "anvil", "apple", "apron", "arbor", "arch", "arrow", "aspen",
+    "atlas", "attic", "autumn", "badge", "bagel", "bamboo", "banjo", "barley",
+    "barrel", "basil", "basin", "beacon", "beaver", "bench", "berry", "birch",
+    "bison", "blade", "bonsai", "book", "border", "bottle", "boulder", "branch",
+    "brass", "bread", "breeze", "brick", "bridge", "bronze", "brook", "broom",
+    "bucket", "bugle", "butter", "button", "cabin", "cable", "cactus", "camel",
+    "candle", "canoe", "canvas", "canyon", "carbon", "cargo", "carpet", "carrot",
+    "castle", "cedar", "cello", "chalk", "chapel", "cherry", "chess", "chisel",
+    "cider", "cinder", "citrus", "clay", "cliff", "clock", "cloud", "clover",
+    "cobalt", "cocoa", "comet", "compass", "copper", "coral", "corner", "cotton",
+    "cradle", "crane", "crater", "crayon", "creek", "cricket", "crown", "crystal",
+    "cupola", "curtain", "cypress", "dahlia", "daisy", "delta", "denim", "desert",
+    "dome", "dove", "drum", "dune", "eagle", "easel", "ebony", "echo",
+    "elbow", "elder", "elm", "ember", "engine", "falcon", "feather", "fern",
+    "ferry", "fiddle", "field", "finch", "flame", "flint", "flute", "forest",
+    "fossil", "fountain", "fox", "frost", "garden", "garnet", "gate", "geyser",
+    "ginger", "glacier", "glass", "globe", "goose", "granite", "grape", "gravel",
+    "grove", "guitar", "gull", "hammer", "harbor", "harp", "hazel", "heron",
+    "hickory", "hinge", "holly", "honey", "horizon", "hornet", "indigo", "inlet",
+    "iris", "iron", "island", "ivory", "jacket", "jasmine", "jasper", "jigsaw",
+    "juniper", "kayak", "kernel", "kettle", "kiln", "kite", "ladder", "lagoon",
+    "lantern", "larch", "laurel", "lava", "lemon", "lentil", "lever", "lilac",
+    "lily", "lime", "linen", "lion", "lobster", "locket", "lotus", "lumber",
+    "lute", "magnet", "mango", "maple", "marble", "market", "marsh", "meadow",
+    "melon", "mint", "mirror", "mitten", "moss", "mute", "nectar", "needle",
+    "nickel", "nutmeg", "oak", "oasis", "oboe", "ocean", "olive", "onyx",
+    "opal", "orbit", "orchid", "otter", "oyster", "paddle", "palm", "panda",
+    "paper", "parrot", "pearl", "pebble", "pepper", "piano", "pillow", "pine",
+    "planet", "plum", "pocket", "pollen", "pond", "poplar", "prism", "pumpkin",
+    "quail", "quartz", "quill", "raft", "raven", "reed", "ribbon", "river",
+    "robin", "rocket", "rope", "saddle", "sail", "salmon", "sand", "sapphire",
+];
