@@ -81,6 +81,26 @@ pub struct UserRow {
     pub logins: u32,
 }
 
+/// A secret an admin has just made. It is stored hashed; the plain text is shown to
+/// that admin for a minute.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "made", rename_all = "snake_case")]
+pub enum Made {
+    /// A worker's token, with the server's address as workers reach it.
+    Token { name: String, token: String, server: String },
+    /// A one-time link for a person.
+    Link { name: String, url: String, hours: i64 },
+}
+
+impl std::fmt::Debug for Made {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Token { .. } => "Made::Token(..)",
+            Self::Link { .. } => "Made::Link(..)",
+        })
+    }
+}
+
 /// The longest name a person can have, in characters.
 pub const NAME_MAX: usize = 64;
 /// The least and the most characters of a password. The upper bound keeps

@@ -1,0 +1,39 @@
+//! Agents: list, edit.
+
+use domain::{agent::AgentView, id::AgentId};
+use leptos::prelude::*;
+
+use super::Answer;
+
+/// Every agent, by name.
+#[server(endpoint = "agent/list", input = leptos::server_fn::codec::GetUrl)]
+pub async fn list_agents() -> Answer<Vec<AgentView>> {
+    use super::desk;
+    desk::caller(domain::user::Role::Viewer)?;
+    store::agent::list(&desk::store()?).await.map_err(desk::shown)
+}
+
+/// Changes an agent. Takes effect with its next prompt. `waits_for_continue` is `on`
+/// or absent, as a checkbox sends it.
+#[server(endpoint = "agent/edit")]
+pub async fn edit_agent(
+    id: AgentId,
+    name: String,
+    folder: String,
+    mode: String,
+    hitl_timeout_s: i64,
+    waits_for_continue: Option<String>,
+) -> Answer<()> {
+    use super::desk;
+    let caller = desk::caller(domain::user::Role::Admin)?;
+    let edit = domain::agent::AgentEdit {
+        name: name.trim().to_owned(),
+        folder: folder.trim().to_owned(),
+        mode,
+        hitl_timeout_s,
+        waits_for_continue: waits_for_continue.is_some(),
+    };
+    store::agent::edit(&desk::store()?, &caller, id, &edit).await.map_err(desk::shown)?;
+    leptos_axum::redirect("/agents");
+    Ok(())
+}

@@ -1,0 +1,387 @@
+//! Agents & workers: who people talk to, when each must ask, and the processes beside
+//! them.
+
+use domain::{
+    agent::{AgentView, Asks},
+    approval::HITL_TIMEOUT_RANGE_S,
+    user::Role,
+    worker::{HarnessOffer, WorkerView},
+};
+use leptos::prelude::*;
+use leptos_meta::Title;
+
+use crate::{
+    api::{
+        agent::{EditAgent, list_agents},
+        place::read_made,
+        worker::{CreateWorker, RevokeWorker, list_workers},
+    },
+    components::{
+        empty::loading,
+        frame::Here,
+        icon::{Icon, icon},
+        made::made,
+        plain::{counted, length},
+        post::post,
+        problem,
+        status::{Status, status},
+        time::{Shape, time},
+    },
+    live::Live,
+};
+
+/// `/agents`
+#[component]
+pub fn AgentsPage() -> impl IntoView {
+    let live = Live::here();
+    let place = Here::place();
+    let edit = problem::action::<EditAgent>();
+    let create = problem::action::<CreateWorker>();
+    let revoke = problem::action::<RevokeWorker>();
+    let agents = Resource::new(
+        move || (live.agents.get(), live.workers.get(), live.approvals.get(), edit.version().get()),
+        |_| list_agents(),
+    );
+    let workers = Resource::new(
+        move || (live.workers.get(), live.approvals.get(), create.version().get(), revoke.version().get()),
+        |_| list_workers(),
+    );
+    // Read for admins only; others would be refused.
+    let secret = Resource::new(
+        move || create.version().get(),
+        move |_| async move {
+            if Here::may(place, Role::Admin).await { read_made().await.ok().flatten() } else { None }
+        },
+    );
+    view! {
+        <Title text="Agents & workers"/>
+        <div class="page">
+            <header class="page-head"><h1>"Agents & workers"</h1></header>
+            {move || problem::note(problem::failure(edit.value().get()), "The agent was not changed.")}
+            {move || problem::note(problem::failure(create.value().get()), "No token was made.")}
+            {move || problem::note(problem::failure(revoke.value().get()), "The token was not revoked.")}
+            <section class="section" aria-labelledby="agents">
+                <div class="section-head">
+                    <h2 id="agents">"Agents"</h2>
+                    <span class="meta">"Who people talk to, and when each one must ask"</span>
+                </div>
+                <Transition fallback=loading>
+                    {move || Suspend::new(async move {
+                        let admin = Here::may(place, Role::Admin).await;
+                        match agents.await {
+                            Ok(agents) => agent_table(&agents, admin, edit),
+                            Err(failed) => problem::instead(&failed.0),
+                        }
+                    })}
+                </Transition>
+            </section>
+            <section class="section" aria-labelledby="workers">
+                <div class="section-head">
+                    <h2 id="workers">"Workers"</h2>
+                    <span class="meta">"Processes beside the agents. They carry decisions and cannot make one."</span>
+                </div>
+                <Transition fallback=loading>
+                    {move || Suspend::new(async move {
+                        let admin = Here::may(place, Role::Admin).await;
+                        match workers.await {
+                            Ok(workers) => worker_table(&workers, admin, revoke),
+                            Err(failed) => problem::instead(&failed.0),
+                        }
+                    })}
+                </Transition>
+                <div class="note" role="note">
+                    {icon(Icon::Info, 16)}
+                    <p>
+                        <b>"Run each harness under a user of its own."</b>
+                        " An approved program that runs as the same user of the system as the harness can tamper with the harness itself."
+                    </p>
+                </div>
+            </section>
+            <Transition>
+                {move || Suspend::new(async move {
+                    Here::may(place, Role::Admin).await.then(|| new_worker(create))
+                })}
+            </Transition>
+            <Transition>
+                {move || Suspend::new(async move { secret.await.map(made) })}
+            </Transition>
+        </div>
+    }
+}
+
+fn asks_words(agent: &AgentView) -> AnyView {
+    let title = agent.modes.iter().find(|m| m.id == agent.mode).map(|m| m.title.clone());
+    match agent.asks() {
+        Asks::Never => view! {
+            {status(Status { icon: Icon::Fail, tone: "fail", word: "Never asks" })}
+            <span class="meta">{title.unwrap_or_else(|| agent.mode.clone())}</span>
+        }
+        .into_any(),
+        asks => {
+            let how = if asks == Asks::Partly {
+                "Some kinds of calls run without asking"
+            } else {
+                "Asks whenever it needs permission"
+            };
+            view! { <span>{title.unwrap_or_else(|| agent.mode.clone())}</span><span class="meta">{how}</span> }.into_any()
+        }
+    }
+}
+
+fn agent_state(agent: &AgentView) -> AnyView {
+    if agent.waiting > 0 {
+        return view! {
+            <span class="status status--wait">{icon(Icon::Waiting, 16)}{format!("{} waiting", agent.waiting)}</span>
+        }
+        .into_any();
+    }
+    if agent.problem.is_some() || !agent.worker_linked {
+        return status(Status { icon: Icon::Off, tone: "off", word: "Not ready" });
+    }
+    status(Status { icon: Icon::Ok, tone: "ok", word: "Ready" })
+}
+
+fn agent_table(agents: &[AgentView], admin: bool, edit: ServerAction<EditAgent>) -> AnyView {
+    if agents.is_empty() {
+        return view! { <p class="meta">"None yet. An agent appears when a worker that offers one links for the first time."</p> }
+            .into_any();
+    }
+    let rows = agents
+        .iter()
+        .map(|agent| {
+            let folder = if agent.folder.is_empty() { "the harness’s own".to_owned() } else { agent.folder.clone() };
+            view! {
+                <tr>
+                    <td class="lead"><span class="name">{agent.name.clone()}</span></td>
+                    <td data-th="Harness">{agent.harness_title.clone()}</td>
+                    <td data-th="Worker">{agent.worker_name.clone()}</td>
+                    <td data-th="Folder"><code>{folder}</code></td>
+                    <td data-th="Asks"><span>{asks_words(agent)}</span></td>
+                    <td class="r" data-th="Answer in">
+                        <span>{length(agent.hitl_timeout_s)}{agent.waits_for_continue.then(|| view! { <span class="meta">"waits for Continue run"</span> })}</span>
+                    </td>
+                    <td class="end">
+                        <span>{agent_state(agent)}{agent.problem.clone().map(|p| view! { <span class="meta">{p}</span> })}</span>
+                    </td>
+                </tr>
+            }
+        })
+        .collect::<Vec<_>>();
+    let forms = admin.then(|| {
+        let forms = agents.iter().map(|a| agent_form(a, edit)).collect::<Vec<_>>();
+        view! { <div class="edits">{forms}</div> }
+    });
+    view! {
+        <div class="tablewrap">
+            <table class="table table--cards">
+                <thead>
+                    <tr>
+                        <th scope="col">"Agent"</th>
+                        <th scope="col">"Harness"</th>
+                        <th scope="col">"Worker"</th>
+                        <th scope="col">"Folder"</th>
+                        <th scope="col">"Asks"</th>
+                        <th scope="col" class="r">"Time to answer"</th>
+                        <th scope="col">"State"</th>
+                    </tr>
+                </thead>
+                <tbody>{rows}</tbody>
+            </table>
+        </div>
+        {forms}
+    }
+    .into_any()
+}
+
+fn agent_form(agent: &AgentView, edit: ServerAction<EditAgent>) -> AnyView {
+    let at = |field: &str| format!("{field}-{}", agent.id);
+    let mut modes = agent
+        .modes
+        .iter()
+        .map(|mode| {
+            let how = match mode.asks {
+                Asks::AsNeeded => "",
+                Asks::Partly => ": some kinds run without asking",
+                Asks::Never => ": never asks",
+            };
+            view! {
+                <option value=mode.id.clone() selected=mode.id == agent.mode>{format!("{}{how}", mode.title)}</option>
+            }
+            .into_any()
+        })
+        .collect::<Vec<_>>();
+    if !agent.modes.iter().any(|m| m.id == agent.mode) {
+        modes.push(view! { <option value=agent.mode.clone() selected=true>{format!("{}: not offered", agent.mode)}</option> }.into_any());
+    }
+    view! {
+        <details class="edit" id=at("edit")>
+            <summary>{icon(Icon::Right, 14)}{format!("Edit {}", agent.name)}</summary>
+            {post(edit, "form", Some(format!("Edit {}", agent.name)), view! {
+                <input type="hidden" name="id" value=agent.id.to_string()/>
+                <div class="form-2">
+                    <div class="field">
+                        <label for=at("name")>"Name"</label>
+                        <input class="input" id=at("name") name="name" required maxlength="64" value=agent.name.clone()/>
+                    </div>
+                    <div class="field">
+                        <label for=at("folder")>"Folder"</label>
+                        <input class="input input--mono" id=at("folder") name="folder" value=agent.folder.clone() spellcheck="false" aria-describedby=at("folder-help")/>
+                        <p class="help" id=at("folder-help")>"The whole path on the worker’s machine. Empty: the harness’s own."</p>
+                    </div>
+                    <div class="field">
+                        <label for=at("mode")>"Permission mode"</label>
+                        <select class="select" id=at("mode") name="mode">{modes}</select>
+                    </div>
+                    <div class="field">
+                        <label for=at("hitl")>"Time to answer, in seconds"</label>
+                        <input
+                            class="input"
+                            id=at("hitl")
+                            name="hitl_timeout_s"
+                            type="number"
+                            required
+                            min=HITL_TIMEOUT_RANGE_S.start().to_string()
+                            max=HITL_TIMEOUT_RANGE_S.end().to_string()
+                            value=agent.hitl_timeout_s.to_string()
+                            aria-describedby=at("hitl-help")
+                        />
+                        <p class="help" id=at("hitl-help")>
+                            {format!("Now {}. From 10 s to 7 days. After that the request is refused as unanswered.", length(agent.hitl_timeout_s))}
+                        </p>
+                    </div>
+                </div>
+                <label class="check">
+                    <input type="checkbox" name="waits_for_continue" checked=agent.waits_for_continue/>
+                    <span>"Wait for Continue run after a decision"</span>
+                </label>
+                <p><button type="submit" class="btn btn--primary">"Save"</button><span class="meta">" Takes effect with the next message."</span></p>
+            }.into_any())}
+        </details>
+    }
+    .into_any()
+}
+
+/// What a harness offers, as words.
+fn offers(offer: &HarnessOffer) -> String {
+    let can = &offer.capabilities;
+    let permissions = can.permissions.as_ref();
+    let words = [
+        (permissions.is_some_and(|p| p.native), "permissions"),
+        (permissions.is_some_and(|p| p.held), "held over a restart"),
+        (permissions.is_some_and(|p| p.message), "words of a refusal"),
+        (can.questions.is_some(), "questions"),
+        (can.cancel.is_some(), "cancel"),
+        (can.resume.is_some(), "resume"),
+        (can.journal.is_some(), "journal"),
+        (can.steer.is_some(), "steer"),
+    ]
+    .into_iter()
+    .filter_map(|(there, word)| there.then_some(word))
+    .collect::<Vec<_>>();
+    let what = if words.is_empty() { "nothing beyond a prompt".to_owned() } else { words.join(", ") };
+    format!("{} {}: {what}", offer.title, offer.version)
+}
+
+fn worker_link(worker: &WorkerView) -> AnyView {
+    let state = if worker.revoked {
+        Status { icon: Icon::Cancelled, tone: "off", word: "Revoked" }
+    } else if worker.linked {
+        Status { icon: Icon::Linked, tone: "live", word: "Linked" }
+    } else {
+        Status { icon: Icon::Off, tone: "off", word: "Not linked" }
+    };
+    let since = match worker.since {
+        Some(at) => view! { "since "{time(at, Shape::Full)} }.into_any(),
+        None => "has never linked".into_any(),
+    };
+    let heartbeat = worker
+        .heartbeat_ms
+        .filter(|_| worker.linked)
+        .map(|ms| format!(", heartbeat {} s ago", ms.max(0) / 1000));
+    view! { {status(state)}<span class="meta">{since}{heartbeat}</span> }.into_any()
+}
+
+fn worker_table(workers: &[WorkerView], admin: bool, revoke: ServerAction<RevokeWorker>) -> AnyView {
+    if workers.is_empty() {
+        return view! { <p class="meta">"None yet. Make a token below and start countersign-worker with it."</p> }.into_any();
+    }
+    let rows = workers
+        .iter()
+        .map(|worker| {
+            let mut lines = worker.offers.iter().map(|o| view! { <span class="line">{offers(o)}{o.problem.clone().map(|p| view! { <span class="meta">{p}</span> })}</span> }.into_any()).collect::<Vec<_>>();
+            if lines.is_empty() {
+                lines.push(view! { <span class="meta">"not known yet"</span> }.into_any());
+            }
+            let act = (admin && !worker.revoked).then(|| revoke_button(worker, revoke));
+            view! {
+                <tr>
+                    <td class="lead"><span class="name">{worker.name.clone()}</span></td>
+                    <td data-th="Link"><span>{worker_link(worker)}</span></td>
+                    <td data-th="Environment">{worker.environment.clone().unwrap_or_else(|| "not known".into())}</td>
+                    <td data-th="Version">{worker.version.clone().unwrap_or_else(|| "not known".into())}</td>
+                    <td data-th="Offers"><span>{lines}</span></td>
+                    <td class="r" data-th="Waiting">{worker.waiting}</td>
+                    <td class="end">{act}</td>
+                </tr>
+            }
+        })
+        .collect::<Vec<_>>();
+    view! {
+        <div class="tablewrap">
+            <table class="table table--cards">
+                <thead>
+                    <tr>
+                        <th scope="col">"Worker"</th>
+                        <th scope="col">"Link"</th>
+                        <th scope="col">"Environment"</th>
+                        <th scope="col">"Version"</th>
+                        <th scope="col">"Offers"</th>
+                        <th scope="col" class="r">"Waiting on it"</th>
+                        <th scope="col"><span class="vh">"Token"</span></th>
+                    </tr>
+                </thead>
+                <tbody>{rows}</tbody>
+            </table>
+        </div>
+    }
+    .into_any()
+}
+
+fn revoke_button(worker: &WorkerView, revoke: ServerAction<RevokeWorker>) -> AnyView {
+    let id = format!("revoke-{}", worker.id);
+    let name = worker.name.clone();
+    let waiting = match worker.waiting {
+        0 => String::new(),
+        n => format!(" {} on it.", counted(u64::from(n), "request waits", "requests wait")),
+    };
+    view! {
+        <button type="button" class="btn btn--sm btn--danger" popovertarget=id.clone() aria-label=format!("Revoke the token of {name}…")>"Revoke…"</button>
+        <div class="dialog" popover="auto" id=id.clone() role="dialog" aria-label=format!("Revoke the token of {name}")>
+            <p class="h3">{format!("Revoke the token of {name}?")}</p>
+            <p>{format!("Its link closes at once and cannot be made again with this token.{waiting}")}</p>
+            {post(revoke, "apart", None, view! {
+                <input type="hidden" name="id" value=worker.id.to_string()/>
+                <button type="button" class="btn" popovertarget=id.clone() popovertargetaction="hide">"Keep token"</button>
+                <button type="submit" class="btn btn--danger-fill">"Revoke token"</button>
+            }.into_any())}
+        </div>
+    }
+    .into_any()
+}
+
+fn new_worker(create: ServerAction<CreateWorker>) -> AnyView {
+    view! {
+        <section class="section stack narrow" aria-labelledby="connect">
+            <h2 id="connect">"Connect a worker on another machine"</h2>
+            <p>"A token lets one worker link. It is shown once and cannot decide anything."</p>
+            {post(create, "inline-form", Some("New worker token".to_owned()), view! {
+                <div class="field">
+                    <label for="worker-name">"Name of the worker"</label>
+                    <input class="input" id="worker-name" name="name" required maxlength="64" autocomplete="off"/>
+                </div>
+                <button type="submit" class="btn">{icon(Icon::Plus, 14)}"New worker token"</button>
+            }.into_any())}
+        </section>
+    }
+    .into_any()
+}

@@ -1,0 +1,3 @@
+//! The data folder and its lock.
+
+pub use ::cluster::data_folder::*;

@@ -1,0 +1,130 @@
+//! Events of a run, as a worker reports them: stored in sequence, exactly once.
+
+use chrono::DateTime;
+use domain::{
+    event::EventBody,
+    id::{RunId, SessionId, WorkerId},
+    time::Timestamp,
+};
+use sqlx::types::Json;
+
+use crate::{Result, Store, Topic, run};
+
+/// One event that has arrived.
+#[derive(Clone, Debug)]
+pub struct Arrived {
+    pub seq: i64,
+    pub run: RunId,
+    pub at: Timestamp,
+    pub body: EventBody,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// Everything up to this sequence is stored: acknowledge it.
+    UpTo(i64),
+    /// The session is not this worker's, or its epoch is old: nothing was written.
+    Fenced,
+    /// There is no such session.
+    Unknown,
+}
+
+/// Stores events of one session in one transaction. Those stored before are skipped;
+/// at a gap the rest is dropped, and the sender goes back.
+pub async fn store_all(
+    store: &Store,
+    worker: WorkerId,
+    epoch: i64,
+    session: SessionId,
+    events: &[Arrived],
+) -> Result<Stored> {
+    let mut tx = store.pool().begin().await?;
+    let Some(row) = sqlx::query!(
+        r#"select s.stored_seq, a.worker_id = $2 and w.epoch = $3 and w.revoked_at is null as "ours!"
+           from sessions s join agents a on a.id = s.agent_id join workers w on w.id = a.worker_id
+           where s.id = $1 for no key update of s"#,
+        session.0,
+        worker.0,
+        epoch,
+    )
+    .fetch_optional(&mut *tx)
+    .await?
+    else {
+        return Ok(Stored::Unknown);
+    };
+    if !row.ours {
+        return Ok(Stored::Fenced);
+    }
+    let mut stored = row.stored_seq;
+    let mut ended = false;
+    for event in events {
+        // The rule of `link::sequence::arrival`.
+        if event.seq <= stored {
+            continue;
+        }
+        if event.seq > stored + 1 {
+            break;
+        }
+        sqlx::query!(
+            "insert into run_events (run_id, seq, at, body)
+             select $1, $2, $3, $4 where exists (select from runs where id = $1 and session_id = $5)
+             on conflict do nothing",
+            event.run.0,
+            event.seq,
+            DateTime::from_timestamp_millis(event.at.0).unwrap_or_default(),
+            Json(&event.body) as _,
+            session.0,
+        )
+        .execute(&mut *tx)
+        .await?;
+        match &event.body {
+            EventBody::Started { native_session, .. } => {
+                sqlx::query!(
+                    "update sessions set native_session = coalesce($2, native_session) where id = $1",
+                    session.0,
+                    native_session.as_deref(),
+                )
+                .execute(&mut *tx)
+                .await?;
+                sqlx::query!(
+                    "update runs set prompted_at = coalesce(prompted_at, app_now()) where id = $1",
+                    event.run.0
+                )
+                .execute(&mut *tx)
+                .await?;
+            }
+            EventBody::Ended { status, detail } => {
+                // What became of decisions under way the worker says for each request.
+                run::end_in(&mut tx, store, event.run, *status, detail.as_deref(), run::Gone::Nothing)
+                    .await?;
+                sqlx::query!(
+                    "update runs set cancel_settled_at = app_now()
+                     where id = $1 and cancel_asked_at is not null and cancel_settled_at is null",
+                    event.run.0
+                )
+                .execute(&mut *tx)
+                .await?;
+                ended = true;
+            }
+            _ => {}
+        }
+        stored = event.seq;
+    }
+    if stored > row.stored_seq {
+        sqlx::query!(
+            "update sessions set stored_seq = $2, updated_at = app_now() where id = $1",
+            session.0,
+            stored,
+        )
+        .execute(&mut *tx)
+        .await?;
+    }
+    tx.commit().await?;
+    if ended {
+        store.changes().bump(&[Topic::Approvals, Topic::Sessions, Topic::Outbox]);
+    } else if stored > row.stored_seq {
+        store.changes().bump(&[Topic::Sessions]);
+    }
+    Ok(Stored::UpTo(stored))
+}

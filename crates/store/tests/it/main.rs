@@ -1,0 +1,8 @@
+//! The rules of the store against a real Postgres. Each test has its own database.
+
+mod access;
+mod pausing;
+mod place;
+mod queue;
+mod race;
+mod sql;

@@ -1,0 +1,160 @@
+//! A harness as its worker has it: through the socket of its holder.
+
+use std::{
+    io,
+    path::Path,
+    process::Stdio,
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{UnixStream, unix::OwnedReadHalf},
+    process::Command,
+    sync::mpsc,
+    time::timeout,
+};
+
+use crate::hold::{
+    spool::LINE_MAX,
+    wire::{Birth, Exit, FromHolder, Held, Launch, ToHolder},
+};
+
+/// How long a holder may take to start a harness, or to say hello.
+const BIRTH: Duration = Duration::from_secs(10);
+/// Reports under way from the socket to the session. Small: the holder keeps the rest.
+const REPORTS: usize = 64;
+
+/// What a holder tells.
+#[derive(Debug)]
+pub enum Report {
+    Line { next: u64, text: String },
+    LeftOut { next: u64, bytes: u64 },
+    Written { id: String },
+    WriteFailed { id: String },
+    Exit(Exit),
+    /// The holder is gone, and the harness with it.
+    Lost,
+}
+
+/// A connection to a holder. Dropping it leaves the harness as it is.
+#[derive(Debug)]
+pub struct Harness {
+    pub held: Held,
+    /// Where the holder's spool begins.
+    pub start: u64,
+    commands: mpsc::UnboundedSender<ToHolder>,
+    reports: mpsc::Receiver<Report>,
+}
+
+/// Why a harness could not be started or reached.
+#[derive(Debug, thiserror::Error)]
+pub enum HarnessError {
+    #[error("{0}")]
+    NotStarted(String),
+    #[error("its holder does not answer: {0}")]
+    Io(#[from] io::Error),
+    #[error("its holder does not answer in time")]
+    Late,
+}
+
+impl Harness {
+    /// Starts a holder, and through it a harness. `exe` is this program.
+    pub async fn start(exe: &Path, launch: &Launch) -> Result<Self, HarnessError> {
+        let log = crate::folder::private(std::fs::OpenOptions::new().create(true).append(true))
+            .open(launch.folder.join("holder.log"))?;
+        let mut holder = Command::new(exe)
+            .arg("hold")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()?;
+        if let Some(mut stdin) = holder.stdin.take() {
+            stdin.write_all(&serde_json::to_vec(launch).map_err(io::Error::other)?).await?;
+            stdin.shutdown().await?;
+        }
+        let mut line = String::new();
+        if let Some(stdout) = holder.stdout.take() {
+            let mut stdout = BufReader::new(stdout);
+            timeout(BIRTH, stdout.read_line(&mut line)).await.map_err(|_| HarnessError::Late)??;
+        }
+        tokio::spawn(async move { holder.wait().await });
+        match serde_json::from_str(&line) {
+            Ok(Birth::Held(held)) => Self::attach(&held.socket).await,
+            Ok(Birth::Failed(why)) => Err(HarnessError::NotStarted(why)),
+            Err(_) => Err(HarnessError::NotStarted("the holder ended at once".to_owned())),
+        }
+    }
+
+    /// Connects to a holder that is already there.
+    pub async fn attach(socket: &Path) -> Result<Self, HarnessError> {
+        let (read, mut write) = UnixStream::connect(socket).await?.into_split();
+        let mut read = BufReader::with_capacity(64 * 1024, read);
+        let mut line = String::new();
+        timeout(BIRTH, read.read_line(&mut line)).await.map_err(|_| HarnessError::Late)??;
+        let FromHolder::Hello { held, start, .. } = serde_json::from_str(&line).map_err(io::Error::other)?
+        else {
+            return Err(io::Error::other("it did not say hello").into());
+        };
+        let (commands, mut queue) = mpsc::unbounded_channel::<ToHolder>();
+        let (tell, reports) = mpsc::channel(REPORTS);
+        tokio::spawn(async move {
+            while let Some(command) = queue.recv().await {
+                let Ok(mut bytes) = serde_json::to_vec(&command) else { continue };
+                bytes.push(b'\n');
+                if write.write_all(&bytes).await.is_err() {
+                    return;
+                }
+            }
+        });
+        tokio::spawn(async move {
+            // Whatever ended it, the session must learn that nothing more comes.
+            let _ = receive(&mut read, &tell).await;
+            let _ = tell.send(Report::Lost).await;
+        });
+        Ok(Self { held, start, commands, reports })
+    }
+
+    pub async fn report(&mut self) -> Report {
+        self.reports.recv().await.unwrap_or(Report::Lost)
+    }
+
+    pub fn send(&self, command: ToHolder) {
+        // A holder that is gone shows as `Lost`.
+        let _ = self.commands.send(command);
+    }
+
+    pub fn write(&self, id: impl Into<String>, text: impl Into<String>) {
+        self.send(ToHolder::Write { id: id.into(), text: text.into() });
+    }
+}
+
+async fn receive(read: &mut BufReader<OwnedReadHalf>, tell: &mpsc::Sender<Report>) -> io::Result<()> {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if read.read_line(&mut line).await? == 0 {
+            return Ok(());
+        }
+        let report = match serde_json::from_str(&line).map_err(io::Error::other)? {
+            FromHolder::Line { offset, next } => {
+                let length = usize::try_from(next - offset).unwrap_or(usize::MAX);
+                if length > LINE_MAX + 1 {
+                    return Err(io::Error::other("a line longer than any is kept"));
+                }
+                let mut bytes = vec![0; length];
+                read.read_exact(&mut bytes).await?;
+                bytes.pop();
+                Report::Line { next, text: String::from_utf8(bytes).map_err(io::Error::other)? }
+            }
+            FromHolder::LeftOut { next, bytes, .. } => Report::LeftOut { next, bytes },
+            FromHolder::Written { id } => Report::Written { id },
+            FromHolder::WriteFailed { id } => Report::WriteFailed { id },
+            FromHolder::Exit { exit } => Report::Exit(exit),
+            FromHolder::Hello { .. } => continue,
+        };
+        if tell.send(report).await.is_err() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! `countersign-worker hold`: a small process that owns one harness.
+//!
+//! It has the harness's pipes, keeps its lines on disk until a worker has posted
+//! them, and serves one worker at a time on a local socket, so that the harness
+//! outlives its worker and the next one finds the same process. It knows nothing of
+//! the protocol spoken through it. A new connection replaces the one before, after
+//! everything that one had already sent was taken.
+
+pub mod spool;
+pub mod wire;
+
+use std::{
+    collections::HashSet,
+    io::{self, Read as _, Write as _},
+    os::unix::process::ExitStatusExt as _,
+    path::Path,
+    process::Stdio,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{UnixListener, UnixStream, unix::OwnedReadHalf},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    signal::unix::{SignalKind, signal},
+    sync::{Notify, mpsc},
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+use self::{
+    spool::{Kept, LINE_MAX, Spool},
+    wire::{Birth, Exit, FromHolder, Held, Launch, ToHolder},
+};
+use crate::folder::write_whole;
+
+/// The end of standard error that is kept, in bytes.
+const STDERR_MAX: usize = 64 * 1024;
+/// How long output is still read after the harness ended: what it started may hold the pipe.
+const DRAIN: Duration = Duration::from_secs(1);
+/// How long a holder waits for a worker to take the exit status.
+const EXIT_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// What waits to be handed to the harness.
+enum Input {
+    Line { id: String, text: String },
+    Close,
+}
+
+struct Inner {
+    spool: Spool,
+    stderr: Vec<u8>,
+    exit: Option<Exit>,
+    /// Ids of lines taken for the harness, so that none is handed over twice.
+    taken: HashSet<String>,
+    /// Those that were handed over.
+    written: HashSet<String>,
+    /// Where confirmations of the present connection go.
+    confirm: Option<mpsc::UnboundedSender<FromHolder>>,
+}
+
+struct Shared {
+    inner: Mutex<Inner>,
+    /// Lines, room in the spool or an exit have come.
+    changed: Notify,
+    over: Notify,
+    held: Held,
+    input: mpsc::UnboundedSender<Input>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic ends the holder; there is no half-done state to fear.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The whole life of a holder. Reads the [`Launch`] from standard input.
+pub fn hold() -> io::Result<()> {
+    // Its own session: a closed terminal or Ctrl-C in it is not meant for the harness.
+    let _ = rustix::process::setsid();
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text)?;
+    let launch: Launch = serde_json::from_str(&text)?;
+    // The parent-death signal follows the thread that forks: it must be the main one.
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(launch))
+}
+
+fn tell(birth: &Birth) -> io::Result<()> {
+    let mut out = io::stdout();
+    writeln!(out, "{}", serde_json::to_string(birth)?)?;
+    out.flush()
+}
+
+async fn run(launch: Launch) -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    // Caught and left alone; a caught signal is back to its default in the harness.
+    let _kept = (signal(SignalKind::hangup())?, signal(SignalKind::interrupt())?);
+    let (mut child, listener, spool) = match prepare(&launch) {
+        Ok(ready) => ready,
+        Err(error) => return tell(&Birth::Failed(error)),
+    };
+    let pid = child.id().unwrap_or_default();
+    let held = Held {
+        incarnation: launch.incarnation,
+        socket: launch.socket.clone(),
+        holder: std::process::id(),
+        pid,
+        started: started_at(pid),
+    };
+    let (Some(stdin), Some(stdout), Some(mut stderr)) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        return Err(io::Error::other("the harness has no pipes"));
+    };
+    let (input, inputs) = mpsc::unbounded_channel();
+    let shared = Arc::new(Shared {
+        inner: Mutex::new(Inner {
+            spool,
+            stderr: Vec::new(),
+            exit: None,
+            taken: HashSet::new(),
+            written: HashSet::new(),
+            confirm: None,
+        }),
+        changed: Notify::new(),
+        over: Notify::new(),
+        held: held.clone(),
+        input,
+    });
+    write_whole(&launch.folder.join("holder.json"), &serde_json::to_vec(&held)?)?;
+    if tell(&Birth::Held(held)).is_err() {
+        // The worker died before it could know of this harness: nobody will ask for it.
+        kill(pid);
+        return Ok(());
+    }
+    tokio::spawn(feed(Arc::clone(&shared), stdin, inputs));
+    let reading = tokio::spawn(read_lines(Arc::clone(&shared), stdout));
+    let tail = Arc::clone(&shared);
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
+            let mut inner = tail.lock();
+            inner.stderr.extend_from_slice(&buffer[..n]);
+            let over = inner.stderr.len().saturating_sub(STDERR_MAX);
+            inner.stderr.drain(..over);
+        }
+    });
+    let serving = tokio::spawn(serve(Arc::clone(&shared), listener));
+    tokio::select! {
+        status = child.wait() => {
+            // A full spool keeps the last lines in the pipe: wait as long as a worker may need.
+            finish_reading(&shared, reading).await;
+            let status = status?;
+            let mut inner = shared.lock();
+            let stderr = String::from_utf8_lossy(&inner.stderr).into_owned();
+            inner.exit = Some(Exit { code: status.code(), signal: status.signal(), stderr });
+        }
+        _ = terminate.recv() => {
+            kill(pid);
+            let _ = child.wait().await;
+            let _ = std::fs::remove_file(&launch.socket);
+            return Ok(());
+        }
+    }
+    shared.changed.notify_waiters();
+    tokio::select! {
+        () = shared.over.notified() => {}
+        () = sleep(EXIT_KEPT) => {}
+        _ = terminate.recv() => {}
+    }
+    serving.abort();
+    let _ = std::fs::remove_file(&launch.socket);
+    Ok(())
+}
+
+fn prepare(launch: &Launch) -> Result<(Child, UnixListener, Spool), String> {
+    let at = |what: &str, path: &Path, e: io::Error| format!("{what} {}: {e}", path.display());
+    let spool_path = launch.folder.join("spool");
+    let spool = Spool::create(spool_path.clone()).map_err(|e| at("cannot write", &spool_path, e))?;
+    let _ = std::fs::remove_file(&launch.socket);
+    let listener =
+        UnixListener::bind(&launch.socket).map_err(|e| at("cannot listen at", &launch.socket, e))?;
+    let own = std::env::current_exe().map_err(|e| e.to_string())?;
+    let child = Command::new(own)
+        .arg("tether")
+        .arg("--parent")
+        .arg(std::process::id().to_string())
+        .arg("--")
+        .arg(&launch.program)
+        .args(&launch.args)
+        .env_clear()
+        .envs(&launch.env)
+        .current_dir(&launch.cwd)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .map_err(|e| at("cannot start", &launch.program, e))?;
+    Ok((child, listener, spool))
+}
+
+/// The kernel's start time of a process, from `/proc`.
+fn started_at(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the name in brackets and may hold anything.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+fn kill(pid: u32) {
+    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return };
+    // It may have ended in this moment; then there is nothing to kill.
+    let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+}
+
+async fn finish_reading(shared: &Shared, mut reading: JoinHandle<()>) {
+    loop {
+        if timeout(DRAIN, &mut reading).await.is_ok() {
+            return;
+        }
+        if !shared.lock().spool.is_full() {
+            reading.abort();
+            return;
+        }
+    }
+}
+
+/// Reads the harness's lines into the spool, and waits while it is full.
+async fn read_lines(shared: Arc<Shared>, stdout: ChildStdout) {
+    let mut stdout = BufReader::with_capacity(64 * 1024, stdout);
+    let (mut line, mut skipped) = (Vec::new(), 0_usize);
+    loop {
+        while shared.lock().spool.is_full() {
+            shared.changed.notified().await;
+        }
+        let Ok(buffer) = stdout.fill_buf().await else { return };
+        if buffer.is_empty() {
+            // A line without its end is not one.
+            return;
+        }
+        let end = buffer.iter().position(|b| *b == b'\n');
+        let taken = end.unwrap_or(buffer.len());
+        if skipped == 0 && line.len() + taken <= LINE_MAX {
+            line.extend_from_slice(&buffer[..taken]);
+        } else {
+            skipped += std::mem::take(&mut line).len() + taken;
+        }
+        stdout.consume(taken + usize::from(end.is_some()));
+        if end.is_some() {
+            let line = std::mem::take(&mut line);
+            let kept = match std::mem::take(&mut skipped) {
+                0 => shared.lock().spool.append(line),
+                bytes => shared.lock().spool.leave_out(bytes as u64),
+            };
+            if kept.is_err() {
+                // Lines that cannot be kept must not be lost in silence: the pipe fills, the harness waits.
+                std::future::pending::<()>().await;
+            }
+            shared.changed.notify_waiters();
+        }
+    }
+}
+
+/// The one writer of the harness's standard input.
+async fn feed(shared: Arc<Shared>, stdin: ChildStdin, mut inputs: mpsc::UnboundedReceiver<Input>) {
+    let mut stdin = Some(stdin);
+    while let Some(input) = inputs.recv().await {
+        match input {
+            Input::Close => stdin = None,
+            Input::Line { id, mut text } => {
+                text.push('\n');
+                let handed = match &mut stdin {
+                    Some(pipe) => pipe.write_all(text.as_bytes()).await.is_ok(),
+                    None => false,
+                };
+                let mut inner = shared.lock();
+                let report = if handed {
+                    inner.written.insert(id.clone());
+                    FromHolder::Written { id }
+                } else {
+                    FromHolder::WriteFailed { id }
+                };
+                if let Some(confirm) = &inner.confirm {
+                    let _ = confirm.send(report);
+                }
+            }
+        }
+    }
+}
+
+/// Serves one worker at a time.
+async fn serve(shared: Arc<Shared>, listener: UnixListener) {
+    let mut present: Option<(JoinHandle<()>, Arc<Notify>)> = None;
+    while let Ok((stream, _)) = listener.accept().await {
+        if let Some((task, replaced)) = present.take() {
+            replaced.notify_one();
+            let _ = task.await;
+        }
+        let replaced = Arc::new(Notify::new());
+        let task = tokio::spawn(connection(Arc::clone(&shared), stream, Arc::clone(&replaced)));
+        present = Some((task, replaced));
+    }
+}
+
+async fn connection(shared: Arc<Shared>, stream: UnixStream, replaced: Arc<Notify>) {
+    let (read, mut write) = stream.into_split();
+    let (confirm, confirmations) = mpsc::unbounded_channel();
+    let hello = {
+        let mut inner = shared.lock();
+        inner.confirm = Some(confirm);
+        FromHolder::Hello {
+            held: shared.held.clone(),
+            start: inner.spool.start(),
+            end: inner.spool.end(),
+        }
+    };
+    if send(&mut write, &hello, None).await.is_err() {
+        return;
+    }
+    let (from, starts) = mpsc::unbounded_channel();
+    let out = tokio::spawn(stream_lines(Arc::clone(&shared), write, confirmations, starts));
+    take_commands(&shared, read, &from, &replaced).await;
+    out.abort();
+}
+
+async fn take_commands(
+    shared: &Shared,
+    read: OwnedReadHalf,
+    from: &mpsc::UnboundedSender<u64>,
+    replaced: &Notify,
+) {
+    let mut lines = BufReader::new(read).lines();
+    loop {
+        let line = tokio::select! {
+            line = lines.next_line() => line,
+            () = replaced.notified() => {
+                // What the earlier worker had sent before it went is still taken, whole
+                // lines only; a dead one's socket ends, a hung one's is given a moment.
+                while let Ok(Ok(Some(line))) = timeout(Duration::from_millis(200), lines.next_line()).await {
+                    take(shared, from, &line);
+                }
+                return;
+            }
+        };
+        match line {
+            Ok(Some(line)) => take(shared, from, &line),
+            _ => return,
+        }
+    }
+}
+
+fn take(shared: &Shared, from: &mpsc::UnboundedSender<u64>, line: &str) {
+    let Ok(command) = serde_json::from_str::<ToHolder>(line) else { return };
+    match command {
+        ToHolder::From { offset } => {
+            let _ = from.send(offset);
+        }
+        ToHolder::Write { id, text } => {
+            let mut inner = shared.lock();
+            // One line is one message: a line feed inside would be two.
+            if text.contains('\n') {
+                if let Some(confirm) = &inner.confirm {
+                    let _ = confirm.send(FromHolder::WriteFailed { id });
+                }
+            } else if inner.taken.insert(id.clone()) {
+                let _ = shared.input.send(Input::Line { id, text });
+            } else if inner.written.contains(&id)
+                && let Some(confirm) = &inner.confirm
+            {
+                let _ = confirm.send(FromHolder::Written { id });
+            }
+        }
+        ToHolder::Posted { offset } => {
+            let _ = shared.lock().spool.posted(offset);
+            shared.changed.notify_waiters();
+        }
+        ToHolder::CloseInput => {
+            let _ = shared.input.send(Input::Close);
+        }
+        ToHolder::Kill => {
+            if shared.lock().exit.is_none() {
+                kill(shared.held.pid);
+            }
+        }
+        ToHolder::End => {
+            if shared.lock().exit.is_some() {
+                shared.over.notify_one();
+            }
+        }
+    }
+}
+
+/// Sends confirmations and lines, and the exit after the last line.
+async fn stream_lines(
+    shared: Arc<Shared>,
+    mut write: tokio::net::unix::OwnedWriteHalf,
+    mut confirmations: mpsc::UnboundedReceiver<FromHolder>,
+    mut starts: mpsc::UnboundedReceiver<u64>,
+) {
+    let (mut at, mut told) = (None::<u64>, false);
+    loop {
+        // Listening starts before looking, so that no change falls in between.
+        let changed = shared.changed.notified();
+        while let Ok(report) = confirmations.try_recv() {
+            if send(&mut write, &report, None).await.is_err() {
+                return;
+            }
+        }
+        while let Ok(offset) = starts.try_recv() {
+            (at, told) = (Some(offset.max(shared.lock().spool.start())), false);
+        }
+        if let Some(offset) = at {
+            let (line, exit) = {
+                let inner = shared.lock();
+                (inner.spool.read(offset), inner.exit.clone())
+            };
+            match line {
+                Err(_) => return,
+                Ok(Some((kept, next))) => {
+                    let sent = match kept {
+                        Kept::Line(bytes) => {
+                            send(&mut write, &FromHolder::Line { offset, next }, Some(&bytes)).await
+                        }
+                        Kept::LeftOut(bytes) => {
+                            send(&mut write, &FromHolder::LeftOut { offset, next, bytes }, None).await
+                        }
+                    };
+                    if sent.is_err() {
+                        return;
+                    }
+                    at = Some(next);
+                    continue;
+                }
+                Ok(None) => {
+                    if let Some(exit) = exit.filter(|_| !told) {
+                        told = true;
+                        if send(&mut write, &FromHolder::Exit { exit }, None).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+        tokio::select! {
+            () = changed => {}
+            report = confirmations.recv() => match report {
+                Some(report) => if send(&mut write, &report, None).await.is_err() { return },
+                None => return,
+            },
+            offset = starts.recv() => match offset {
+                Some(offset) => (at, told) = (Some(offset.max(shared.lock().spool.start())), false),
+                None => return,
+            },
+        }
+    }
+}
+
+async fn send(
+    write: &mut tokio::net::unix::OwnedWriteHalf,
+    message: &FromHolder,
+    line: Option<&[u8]>,
+) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec(message)?;
+    bytes.push(b'\n');
+    if let Some(line) = line {
+        bytes.extend_from_slice(line);
+        bytes.push(b'\n');
+    }
+    write.write_all(&bytes).await
+}

@@ -1,0 +1,312 @@
+//! The same with the real Claude Code against a scripted endpoint. Needs `CLAUDE_BIN`
+//! and says loudly when it is not there; the endpoint is a few lines of this file.
+
+use std::{path::Path, time::Duration};
+
+use domain::{event::EventBody, run::RunStatus};
+use link::message::{CancelOutcome, EffectKind, ResolveOutcome};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::world::{World, approve, reject};
+
+/// A world with Claude Code, or nothing where it is not installed.
+async fn world() -> Option<World> {
+    let bin = std::env::var("CLAUDE_BIN").ok().filter(|p| Path::new(p).is_file());
+    let Some(bin) = bin else {
+        eprintln!("SKIPPED: CLAUDE_BIN names no program, so Claude Code was not tested here.");
+        return None;
+    };
+    let port = endpoint().await;
+    let home = std::env::temp_dir().join(format!("cs-claude-home-{}", uuid::Uuid::new_v4().simple()));
+    std::fs::create_dir_all(&home).unwrap();
+    let env = [
+        ("CLAUDE_BIN", bin),
+        ("HOME", home.display().to_string()),
+        ("CLAUDE_CONFIG_DIR", home.join("config").display().to_string()),
+        ("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}")),
+        ("ANTHROPIC_API_KEY", "dummy".to_owned()),
+    ];
+    let env = env.map(|(name, value)| (name.to_owned(), value));
+    Some(World::new("claude", "default", env.to_vec()).await)
+}
+
+/// An endpoint whose model plays the turns written in the prompt after `SCRIPT:`; which
+/// turn it is, is the number of its answers since.
+async fn endpoint() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream));
+        }
+    });
+    port
+}
+
+async fn serve(stream: TcpStream) -> Option<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let (mut length, mut line) = (0, String::new());
+        loop {
+            line.clear();
+            if stream.read_line(&mut line).await.ok()? == 0 {
+                return None;
+            }
+            let lower = line.to_ascii_lowercase();
+            if let Some(value) = lower.strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+        }
+        let mut bytes = vec![0; length];
+        stream.read_exact(&mut bytes).await.ok()?;
+        let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let answer = turn(&body);
+        let head = "HTTP/1.1 200 OK\r\nconnection: keep-alive\r\nrequest-id: req_test\r\n";
+        let text = if body["stream"] == true {
+            let events = events(&answer);
+            format!("{head}content-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{events}", events.len())
+        } else {
+            format!("{head}content-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}")
+        };
+        stream.get_mut().write_all(text.as_bytes()).await.ok()?;
+    }
+}
+
+fn texts(message: &Value) -> String {
+    match &message["content"] {
+        Value::String(text) => text.clone(),
+        blocks => blocks
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|b| b["text"].as_str())
+            .collect::<Vec<_>>()
+            .join("\n"),
+    }
+}
+
+/// What the model says next, as content blocks.
+fn turn(body: &Value) -> Vec<Value> {
+    let empty = Vec::new();
+    let messages = body["messages"].as_array().unwrap_or(&empty);
+    for (i, message) in messages.iter().enumerate().rev() {
+        let text = texts(message);
+        let Some((_, script)) = text.split_once("SCRIPT:").filter(|_| message["role"] == "user") else { continue };
+        let script = script.lines().next().unwrap_or_default();
+        let turns: Vec<Vec<Value>> = serde_json::from_str(script).unwrap_or_default();
+        let n = messages[i + 1..].iter().filter(|m| m["role"] == "assistant").count();
+        return turns.get(n).cloned().unwrap_or_else(|| vec![json!({"text": "over"})]);
+    }
+    vec![json!({"text": "ok"})]
+}
+
+fn events(blocks: &[Value]) -> String {
+    let mut all = Vec::new();
+    let usage = json!({"input_tokens": 1, "output_tokens": 1});
+    let id = uuid::Uuid::new_v4().simple().to_string();
+    let calls = blocks.iter().any(|b| b["tool"].is_string());
+    all.push(json!({"type": "message_start", "message": {"id": format!("msg_{id}"), "type": "message",
+        "role": "assistant", "model": "test", "content": [], "stop_reason": null, "stop_sequence": null, "usage": usage}}));
+    for (index, block) in blocks.iter().enumerate() {
+        let (start, delta) = if let Some(tool) = block["tool"].as_str() {
+            (
+                json!({"type": "tool_use", "id": format!("toolu_{}_{index}", &id[..12]), "name": tool, "input": {}}),
+                json!({"type": "input_json_delta", "partial_json": block["input"].to_string()}),
+            )
+        } else {
+            (json!({"type": "text", "text": ""}), json!({"type": "text_delta", "text": block["text"]}))
+        };
+        all.push(json!({"type": "content_block_start", "index": index, "content_block": start}));
+        all.push(json!({"type": "content_block_delta", "index": index, "delta": delta}));
+        all.push(json!({"type": "content_block_stop", "index": index}));
+    }
+    let stop = if calls { "tool_use" } else { "end_turn" };
+    all.push(json!({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null}, "usage": {"output_tokens": 1}}));
+    all.push(json!({"type": "message_stop"}));
+    all.iter().map(|e| format!("event: {}\ndata: {e}\n\n", e["type"].as_str().unwrap())).collect()
+}
+
+/// A prompt that makes the model append lines to files, each by its own call.
+fn appending(world: &World, names: &[&str]) -> String {
+    let work = world.folder.join("work").display().to_string();
+    let call = |name: &&str| {
+        json!([{"tool": "Bash", "input": {"command": format!("echo ran >> {work}/{name}"), "description": "List files"}}])
+    };
+    let mut turns: Vec<Value> = names.iter().map(call).collect();
+    turns.push(json!([{"text": "the end"}]));
+    format!("SCRIPT:{}", json!(turns))
+}
+
+fn output(world: &World) -> Vec<(String, bool)> {
+    let seen = world.server.seen.lock().unwrap();
+    let returned = seen.events.iter().filter_map(|e| match &e.body {
+        EventBody::Returned { output, is_error, .. } => Some((output.clone(), *is_error)),
+        _ => None,
+    });
+    returned.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approved_command_runs_once_in_the_same_process() {
+    let Some(world) = world().await else { return };
+    let run = world.begin(&appending(&world, &["x"])).await;
+    let asked = world.request(0).await;
+    assert_eq!(world.file("x"), None);
+    assert_eq!((asked.0.tool.as_str(), asked.0.words.as_deref()), ("Bash", Some("List files")));
+    assert_eq!(world.resolve(&asked, approve(None)).await.outcome, ResolveOutcome::Applied);
+    assert_eq!(world.effect(&asked.0.request_key).await, EffectKind::Ran);
+    assert_eq!(world.ended(run).await, (RunStatus::Completed, None));
+    assert_eq!(world.file("x").as_deref(), Some("ran\n"));
+    assert!(world.server.seen.lock().unwrap().said().contains("the end"));
+    let next = world.begin("SCRIPT:[[{\"text\":\"hi\"}]]").await;
+    assert_eq!(world.ended(next).await, (RunStatus::Completed, None));
+    assert_eq!(world.pid(next).await, world.pid(run).await);
+    world.no_gap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_reaches_the_model_in_the_persons_words() {
+    let Some(world) = world().await else { return };
+    let run = world.begin(&appending(&world, &["x"])).await;
+    let asked = world.request(0).await;
+    let answer = reject(None, Some("Use the staging bucket."));
+    assert_eq!(world.resolve(&asked, answer).await.outcome, ResolveOutcome::Applied);
+    assert_eq!(world.effect(&asked.0.request_key).await, EffectKind::Refused);
+    assert_eq!(world.ended(run).await.0, RunStatus::Completed);
+    assert_eq!(output(&world), [("Use the staging bucket.".to_owned(), true)]);
+    assert_eq!(world.file("x"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_at_once_are_answered_in_reverse() {
+    let Some(world) = world().await else { return };
+    let outside = world.folder.display().to_string();
+    std::fs::write(world.folder.join("a"), "AA").unwrap();
+    std::fs::write(world.folder.join("b"), "BB").unwrap();
+    let read = |name: &str| json!({"tool": "Read", "input": {"file_path": format!("{outside}/{name}")}});
+    let script = json!([[read("a"), read("b")], [{"text": "the end"}]]);
+    let run = world.begin(&format!("SCRIPT:{script}")).await;
+    let (first, second) = (world.request(0).await, world.request(1).await);
+    assert_eq!(world.resolve(&second, reject(None, Some("Not b."))).await.outcome, ResolveOutcome::Applied);
+    assert_eq!(world.resolve(&first, approve(None)).await.outcome, ResolveOutcome::Applied);
+    assert_eq!(world.ended(run).await.0, RunStatus::Completed);
+    assert_eq!(world.effect(&first.0.request_key).await, EffectKind::Ran);
+    assert_eq!(world.effect(&second.0.request_key).await, EffectKind::Refused);
+    let outputs = output(&world);
+    assert!(outputs.iter().any(|(o, e)| o.contains("AA") && !e), "{outputs:?}");
+    assert!(outputs.iter().any(|(o, e)| o == "Not b." && *e), "{outputs:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_run_is_cancelled_and_the_process_stays_usable() {
+    let Some(world) = world().await else { return };
+    let run = world.begin(&appending(&world, &["x"])).await;
+    let asked = world.request(0).await;
+    assert_eq!(world.cancel(run).await, CancelOutcome::Stopping);
+    assert_eq!(world.ended(run).await, (RunStatus::Cancelled, None));
+    assert_eq!(world.resolve(&asked, approve(None)).await.outcome, ResolveOutcome::NativeGone);
+    let next = world.begin(&appending(&world, &["y"])).await;
+    let asked = world.request(1).await;
+    world.resolve(&asked, approve(None)).await;
+    assert_eq!(world.ended(next).await.0, RunStatus::Completed);
+    assert_eq!(world.pid(next).await, world.pid(run).await);
+    assert_eq!((world.file("x"), world.file("y").as_deref()), (None, Some("ran\n")));
+    let seen = world.server.seen.lock().unwrap();
+    assert!(!seen.events.iter().any(|e| matches!(&e.body, EventBody::Notice { alarm: true, .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_with_stop_gives_the_words_and_ends_the_run() {
+    let Some(world) = world().await else { return };
+    let run = world.begin(&appending(&world, &["x", "y"])).await;
+    let asked = world.request(0).await;
+    let mut answer = reject(None, Some("Stop here."));
+    answer.stop = true;
+    assert_eq!(world.resolve(&asked, answer).await.outcome, ResolveOutcome::Applied);
+    assert_eq!(world.ended(run).await.0, RunStatus::Cancelled);
+    assert_eq!((world.file("x"), world.file("y")), (None, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_worker_comes_back_to_the_same_request_of_the_same_process() {
+    let Some(mut world) = world().await else { return };
+    let run = world.begin(&appending(&world, &["x"])).await;
+    let asked = world.request(0).await;
+    let process = world.pid(run).await;
+    world.kill().await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(world.file("x"), None);
+    world.start().await;
+    let hello = world.server.seen.lock().unwrap().hellos.last().unwrap().clone();
+    assert_eq!(hello.sessions[0].pending[0].request_key, asked.0.request_key);
+    assert_eq!(world.resolve(&asked, approve(None)).await.outcome, ResolveOutcome::Applied);
+    assert_eq!(world.effect(&asked.0.request_key).await, EffectKind::Ran);
+    assert_eq!(world.ended(run).await.0, RunStatus::Completed);
+    assert_eq!(world.file("x").as_deref(), Some("ran\n"));
+    let next = world.begin("SCRIPT:[[{\"text\":\"hi\"}]]").await;
+    world.ended(next).await;
+    assert_eq!(world.pid(next).await, process);
+    assert!(world.server.seen.lock().unwrap().withdrawn.is_empty());
+    world.no_gap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_program_retires_its_request_and_the_next_prompt_resumes() {
+    let Some(world) = world().await else { return };
+    let first = world.begin("SCRIPT:[[{\"text\":\"hi\"}]]").await;
+    world.ended(first).await;
+    let run = world.begin(&appending(&world, &["x"])).await;
+    let asked = world.request(0).await;
+    let process = Pid::from_raw(world.pid(run).await.cast_signed()).unwrap();
+    kill_process(process, Signal::KILL).unwrap();
+    let withdrawn = world.server.see("a withdrawal", |s| s.withdrawn.first().cloned()).await;
+    assert!(withdrawn.execution_gone);
+    assert_eq!(world.ended(run).await.0, RunStatus::Error);
+    assert_eq!(world.resolve(&asked, approve(None)).await.outcome, ResolveOutcome::NativeGone);
+    let next = world.begin("SCRIPT:[[{\"text\":\"again\"}]]").await;
+    assert_eq!(world.ended(next).await, (RunStatus::Completed, None));
+    assert_eq!(world.file("x"), None);
+    let seen = world.server.seen.lock().unwrap();
+    let sessions: Vec<_> = seen
+        .events
+        .iter()
+        .filter_map(|e| match &e.body {
+            EventBody::Started { native_session, .. } => native_session.clone(),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sessions.len(), 3);
+    assert!(sessions.iter().all(|s| *s == sessions[0]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proper_end_ends_the_program_without_another_call_of_the_model() {
+    let Some(mut world) = world().await else { return };
+    let run = world.begin(&appending(&world, &["x"])).await;
+    world.request(0).await;
+    assert_eq!(world.end(Signal::TERM).await, Some(0));
+    let (status, detail) = world.ended(run).await;
+    assert_eq!((status, detail.as_deref()), (RunStatus::Error, Some("The worker was stopped.")));
+    assert_eq!(world.file("x"), None);
+    assert!(!world.server.seen.lock().unwrap().said().contains("the end"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_is_refused_in_words_and_not_answered_with_nothing() {
+    let Some(world) = world().await else { return };
+    let question = json!({"questions": [{"question": "Which?", "header": "H", "multiSelect": false,
+        "options": [{"label": "a", "description": "a"}, {"label": "b", "description": "b"}]}]});
+    let script = json!([[{"tool": "AskUserQuestion", "input": question}], [{"text": "the end"}]]);
+    let run = world.begin(&format!("SCRIPT:{script}")).await;
+    assert_eq!(world.ended(run).await.0, RunStatus::Completed);
+    assert!(output(&world)[0].0.contains("plain text"));
+    assert!(world.server.seen.lock().unwrap().requests.is_empty());
+}

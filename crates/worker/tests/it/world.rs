@@ -1,0 +1,242 @@
+//! A worker process with its data folder, and the server it links to.
+
+use std::{
+    path::PathBuf,
+    process::Stdio,
+    time::Duration,
+};
+
+use domain::{
+    agent::AgentSpec,
+    approval::RequestKey,
+    decision::{Answer, Outcome},
+    digest::AnswerDigest,
+    event::EventBody,
+    id::{AgentId, ApprovalId, DecisionId, RunId, SessionId},
+    run::RunStatus,
+};
+use link::message::{
+    Cancel, CancelOutcome, EffectKind, PermissionRequest, Prompt, PromptReply, Resolve, ResolveReply,
+};
+use tokio::{process::{Child, Command}, time::timeout};
+use uuid::Uuid;
+
+use crate::server::{Server, TOKEN};
+
+pub struct World {
+    pub server: Server,
+    pub folder: PathBuf,
+    pub session: SessionId,
+    pub harness: &'static str,
+    pub mode: String,
+    pub hitl_timeout_s: i64,
+    env: Vec<(String, String)>,
+    worker: Option<Child>,
+}
+
+pub fn approve(option: Option<&str>) -> Answer {
+    Answer {
+        outcome: Outcome::Approve,
+        option_id: option.map(str::to_owned),
+        edited_input: None,
+        message: None,
+        stop: false,
+    }
+}
+
+pub fn reject(option: Option<&str>, message: Option<&str>) -> Answer {
+    Answer { outcome: Outcome::Reject, message: message.map(str::to_owned), ..approve(option) }
+}
+
+impl World {
+    /// A worker linked to a new server, offering the demo agent, in mode `ask`.
+    pub async fn demo() -> Self {
+        let demo = PathBuf::from(env!("CARGO_BIN_EXE_countersign-worker")).with_file_name("countersign-demo-agent");
+        assert!(demo.is_file(), "build the demo agent first: cargo build -p demo-agent");
+        Self::new("demo", "ask", Vec::new()).await
+    }
+
+    pub async fn new(harness: &'static str, mode: &str, env: Vec<(String, String)>) -> Self {
+        let folder = std::env::temp_dir().join(format!("cs-worker-{}", Uuid::new_v4().simple()));
+        std::fs::create_dir_all(folder.join("work")).unwrap();
+        std::fs::write(folder.join("token"), format!("{TOKEN}\n")).unwrap();
+        let mut world = Self {
+            server: Server::start().await,
+            folder,
+            session: SessionId(Uuid::now_v7()),
+            harness,
+            mode: mode.to_owned(),
+            hitl_timeout_s: 900,
+            env,
+            worker: None,
+        };
+        world.start().await;
+        world
+    }
+
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_countersign-worker"));
+        command
+            .arg("run")
+            .arg("--server")
+            .arg(format!("http://127.0.0.1:{}", self.server.port))
+            .arg("--token-file")
+            .arg(self.folder.join("token"))
+            .arg("--data")
+            .arg(self.folder.join("data"))
+            .envs(self.env.iter().cloned())
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub async fn start(&mut self) {
+        let links = self.server.seen.lock().unwrap().hellos.len();
+        self.worker = Some(self.command().spawn().unwrap());
+        self.linked(links + 1).await;
+    }
+
+    pub async fn linked(&self, times: usize) {
+        self.server.see("a link", |seen| (seen.hellos.len() >= times).then_some(())).await;
+    }
+
+    /// Ends the worker by a signal and gives its exit code.
+    pub async fn end(&mut self, signal: rustix::process::Signal) -> Option<i32> {
+        let mut worker = self.worker.take().unwrap();
+        let pid = rustix::process::Pid::from_raw(worker.id().unwrap().cast_signed()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+        timeout(Duration::from_secs(20), worker.wait()).await.unwrap().unwrap().code()
+    }
+
+    pub async fn exit_code(&mut self) -> Option<i32> {
+        let mut worker = self.worker.take().unwrap();
+        timeout(Duration::from_secs(20), worker.wait()).await.unwrap().unwrap().code()
+    }
+
+    pub async fn kill(&mut self) {
+        self.end(rustix::process::Signal::KILL).await;
+    }
+
+    pub fn file(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.folder.join("work").join(name)).ok()
+    }
+
+    pub async fn prompt(&self, run: RunId, text: &str) -> PromptReply {
+        let agent = AgentSpec {
+            id: AgentId(Uuid::nil()),
+            name: "Agent".into(),
+            harness: self.harness.into(),
+            folder: self.folder.join("work").display().to_string(),
+            mode: self.mode.clone(),
+            hitl_timeout_s: self.hitl_timeout_s,
+        };
+        let prompt = Prompt {
+            key: self.session,
+            epoch: self.server.epoch(),
+            run,
+            agent,
+            text: text.into(),
+            native_session: None,
+        };
+        self.server.call(&prompt).await.unwrap()
+    }
+
+    pub async fn begin(&self, text: &str) -> RunId {
+        let run = RunId(Uuid::now_v7());
+        let reply = self.prompt(run, text).await;
+        assert_eq!(reply.why, None);
+        run
+    }
+
+    /// The `n`th stored request, from 0 on.
+    pub async fn request(&self, n: usize) -> (PermissionRequest, ApprovalId) {
+        self.server
+            .see("a request", |seen| {
+                let request = seen.requests.get(n)?.clone();
+                let approval = seen.approvals.iter().find(|(k, _)| *k == request.request_key)?.1;
+                Some((request, approval))
+            })
+            .await
+    }
+
+    pub fn decision(&self, asked: &(PermissionRequest, ApprovalId), answer: Answer) -> Resolve {
+        let (request, approval) = asked;
+        let decision = DecisionId(Uuid::now_v7());
+        Resolve {
+            key: self.session,
+            epoch: self.server.epoch(),
+            approval: *approval,
+            request_key: request.request_key.clone(),
+            decision,
+            action_digest: request.action_digest,
+            answer_digest: AnswerDigest::of(*approval, decision, request.action_digest, &answer),
+            answer,
+            decided_by: Some("Ada".into()),
+        }
+    }
+
+    pub async fn resolve(&self, asked: &(PermissionRequest, ApprovalId), answer: Answer) -> ResolveReply {
+        self.server.call(&self.decision(asked, answer)).await.unwrap()
+    }
+
+    pub async fn cancel(&self, run: RunId) -> CancelOutcome {
+        let cancel = Cancel { key: self.session, epoch: self.server.epoch(), run };
+        self.server.call(&cancel).await.unwrap().outcome
+    }
+
+    pub async fn ended(&self, run: RunId) -> (RunStatus, Option<String>) {
+        self.server
+            .see("the end of the run", |seen| {
+                seen.events.iter().filter(|e| e.run == run).find_map(|e| match &e.body {
+                    EventBody::Ended { status, detail } => Some((*status, detail.clone())),
+                    _ => None,
+                })
+            })
+            .await
+    }
+
+    pub async fn effect(&self, key: &RequestKey) -> EffectKind {
+        self.server
+            .see("an effect", |seen| seen.effects.iter().find(|(k, _)| k == key).map(|(_, e)| *e))
+            .await
+    }
+
+    /// The process the newest run was started in.
+    pub async fn pid(&self, run: RunId) -> u32 {
+        self.server
+            .see("a start", |seen| {
+                seen.events.iter().filter(|e| e.run == run).find_map(|e| match &e.body {
+                    EventBody::Started { pid, .. } => *pid,
+                    _ => None,
+                })
+            })
+            .await
+    }
+
+    pub fn no_gap(&self) {
+        assert_eq!(self.server.seen.lock().unwrap().gaps, 0);
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(worker) = &mut self.worker {
+            let _ = worker.start_kill();
+        }
+        // What a killed worker left: its holders.
+        let sessions = self.folder.join("data/sessions");
+        for session in std::fs::read_dir(sessions).into_iter().flatten().flatten() {
+            for process in std::fs::read_dir(session.path()).into_iter().flatten().flatten() {
+                let Ok(text) = std::fs::read(process.path().join("holder.json")) else { continue };
+                let Ok(held) = serde_json::from_slice::<worker::hold::wire::Held>(&text) else { continue };
+                if let Some(pid) = rustix::process::Pid::from_raw(held.holder.cast_signed()) {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                }
+            }
+        }
+        if std::thread::panicking() {
+            eprintln!("left for a look: {}", self.folder.display());
+        } else {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+// The real Claude Code against a scripted Messages endpoint. Nothing between the browser
+// and the program is replaced; only the model is.
+import { randomUUID } from 'node:crypto';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+import { script, type Block } from '../fixtures/endpoint';
+import { processes, working, type Process } from '../fixtures/process';
+import type { Product } from '../fixtures/product';
+import { expect, lines, needsClaude, test, type Person } from '../fixtures/test';
+
+needsClaude();
+test.skip(process.platform !== 'linux', 'These tests read /proc.');
+
+const bash = (id: string, command: string): Block => ({ tool: 'Bash', id, input: { command, description: 'Append a line' } });
+const read = (id: string, path: string): Block => ({ tool: 'Read', id, input: { file_path: path } });
+
+/** Asks Claude in `folder` to play a script; the words that make it unique, and the session. */
+async function ask(ana: Person, folder: string, turns: Block[][]): Promise<{ mark: string; session: string }> {
+  const agent = await ana.api.edit('claude', { folder, hitl_timeout_s: 900, waits_for_continue: false });
+  const mark = `Task ${randomUUID().slice(0, 8)}`;
+  const session = await ana.start(agent.name, script(mark, turns));
+  return { mark, session };
+}
+
+/** The one `claude` that works in `folder`. */
+function program(folder: string): Process {
+  const all = working('claude', folder);
+  expect(all).toHaveLength(1);
+  return all[0];
+}
+
+/** The local worker of the product. */
+function worker(product: Product): Process | undefined {
+  return processes().find((p) => p.program === 'countersign-worker' && p.parent === product.pid && p.args[1] === 'run');
+}
+
+const id = () => `toolu_${randomUUID().replaceAll('-', '').slice(0, 20)}`;
+
+test('an approved command runs once, in the same process and native session', async ({ ana, folder, product }) => {
+  const { page } = ana;
+  const call = id();
+  const { mark } = await ask(ana, folder, [[bash(call, `echo done >> ${folder}/log`)], [{ text: 'Finished.' }]]);
+  await ana.run('Paused');
+  await expect(ana.requests.locator('.action pre')).toContainText(`echo done >> ${folder}/log`);
+  await expect(ana.requests.locator('.quoted')).toContainText('Append a line');
+  expect(lines(join(folder, 'log'))).toEqual([]);
+  const before = program(folder);
+  expect(product.endpoint.about(mark)).toHaveLength(1);
+
+  await ana.approve.click();
+  await ana.run('Done');
+  expect(lines(join(folder, 'log'))).toEqual(['done']);
+  await expect(page.locator('.say', { hasText: 'Finished.' })).toBeVisible();
+  await ana.sees(page.locator('.receipt-line', { hasText: 'Effect' }));
+  // One process, one conversation, two model calls: the prompt was not sent again.
+  expect(program(folder).pid).toBe(before.pid);
+  const asked = product.endpoint.about(mark);
+  expect(asked.map((a) => a.turn)).toEqual([0, 1]);
+  expect(new Set(asked.map((a) => a.session)).size).toBe(1);
+  expect(product.endpoint.results(mark).get(call)).toMatchObject({ isError: false });
+});
+
+test('the model receives the reason of a refusal', async ({ ana, folder, product }) => {
+  const call = id();
+  const { mark } = await ask(ana, folder, [[bash(call, `echo done >> ${folder}/log`)], [{ text: 'As you wish.' }]]);
+  await ana.run('Paused');
+  await ana.reject('Use the staging bucket instead.');
+  await ana.run('Done');
+  expect(product.endpoint.results(mark).get(call)).toEqual({ id: call, isError: true, text: 'Use the staging bucket instead.' });
+  await ana.sees(ana.page.getByText('Rejected by Ana Ruka'));
+  await expect(ana.page.locator('.say', { hasText: 'As you wish.' })).toBeVisible();
+  expect(lines(join(folder, 'log'))).toEqual([]);
+});
+
+test('two requests at once are answered in reverse', async ({ ana, folder, product }) => {
+  const outside = join(product.root, 'outside', randomUUID());
+  mkdirSync(outside, { recursive: true });
+  writeFileSync(join(outside, 'first'), 'the first text\n');
+  writeFileSync(join(outside, 'second'), 'the second text\n');
+  const [a, b] = [id(), id()];
+  const { mark } = await ask(ana, folder, [[read(a, join(outside, 'first')), read(b, join(outside, 'second'))], [{ text: 'Read.' }]]);
+  await ana.sees(ana.page.getByText('2 of 2 requests open'));
+  const card = (file: string) => ana.requests.locator('section').filter({ hasText: join(outside, file) });
+  await card('second').getByRole('button', { name: 'Approve', exact: true }).click();
+  await ana.sees(ana.page.getByText('1 of 2 requests open'));
+  // The model is not asked again before both are answered.
+  expect(product.endpoint.about(mark)).toHaveLength(1);
+  await ana.reject('Not the first one.');
+  await ana.run('Done');
+  const results = product.endpoint.results(mark);
+  expect(results.get(b)?.text).toContain('the second text');
+  expect(results.get(b)?.isError).toBe(false);
+  expect(results.get(a)).toEqual({ id: a, isError: true, text: 'Not the first one.' });
+});
+
+test('two sub-agents ask at once, each for itself', async ({ ana, folder, product }) => {
+  const [a, b] = [id(), id()];
+  const task = (name: string, call: string): Block => ({
+    tool: 'Task',
+    input: {
+      description: name, subagent_type: 'general-purpose', run_in_background: false,
+      prompt: script(`Sub ${name}`, [[bash(call, `echo ${name} >> ${folder}/log`)], [{ text: `${name} is over` }]]),
+    },
+  });
+  await ask(ana, folder, [[task('one', a), task('two', b)], [{ text: 'Both are over.' }]]);
+  await ana.sees(ana.page.getByText('2 of 2 requests open'), 20_000);
+  const card = (name: string) => ana.requests.locator('section').filter({ hasText: `echo ${name}` });
+  await card('two').getByRole('button', { name: 'Approve', exact: true }).click();
+  await expect.poll(() => lines(join(folder, 'log'))).toEqual(['two']);
+  await ana.reject('One is enough.');
+  await ana.run('Done');
+  expect(lines(join(folder, 'log'))).toEqual(['two']);
+  await expect(ana.page.locator('.say', { hasText: 'Both are over.' })).toBeVisible();
+  void product;
+});
+
+test('cancelled while paused, nothing runs and the process stays usable', async ({ ana, folder, product }) => {
+  const { page } = ana;
+  const { mark } = await ask(ana, folder, [[bash(id(), `echo done >> ${folder}/log`)], [{ text: 'Finished.' }]]);
+  await ana.run('Paused');
+  const before = program(folder);
+  await page.getByRole('button', { name: 'Cancel run' }).click();
+  await ana.run('Cancelled');
+  await ana.sees(page.getByText('The run was cancelled.'));
+  await expect(page.getByText('Stop not yet confirmed')).toBeHidden();
+  expect(product.endpoint.about(mark)).toHaveLength(1);
+
+  await page.getByRole('textbox', { name: /Message/ }).fill(script('Once more', [[{ text: 'Here I am.' }]]));
+  await page.getByRole('button', { name: 'Send message' }).click();
+  await ana.sees(page.locator('.say', { hasText: 'Here I am.' }));
+  expect(program(folder).pid).toBe(before.pid);
+  expect(lines(join(folder, 'log'))).toEqual([]);
+});
+
+test('the worker is killed while paused: its successor hands the decision to the same request', async ({ ana, folder, product }) => {
+  const { page } = ana;
+  const call = id();
+  const { mark, session } = await ask(ana, folder, [[bash(call, `echo done >> ${folder}/log`)], [{ text: 'Finished.' }]]);
+  await ana.run('Paused');
+  const before = program(folder);
+  const [{ id: approval }] = await ana.api.waiting();
+  const native = () => new Set(product.workerFiles(session).flatMap(({ text }) =>
+    [...text.matchAll(/"subtype":\s*"can_use_tool".*?"tool_use_id":\s*"([^"]+)"/g)].map((m) => m[1])));
+
+  const first = worker(product);
+  expect(first).toBeDefined();
+  process.kill(first!.pid, 'SIGKILL');
+  await expect.poll(() => worker(product)?.pid).not.toBe(first!.pid);
+  await expect.poll(async () => (await ana.api.agent('claude')).worker_linked && worker(product) !== undefined, { timeout: 20_000 }).toBe(true);
+
+  // The program never noticed: the same process, still asking, the model not called.
+  expect(program(folder)).toMatchObject({ pid: before.pid, parent: before.parent });
+  expect(lines(join(folder, 'log'))).toEqual([]);
+  expect((await ana.api.waiting()).map((row) => row.id)).toEqual([approval]);
+  expect(product.endpoint.about(mark)).toHaveLength(1);
+
+  await ana.approve.click();
+  await ana.run('Done', 20_000);
+  expect(lines(join(folder, 'log'))).toEqual(['done']);
+  expect(program(folder).pid).toBe(before.pid);
+  const asked = product.endpoint.about(mark);
+  expect(asked.map((a) => a.turn)).toEqual([0, 1]);
+  expect(new Set(asked.map((a) => a.session)).size).toBe(1);
+  expect(product.endpoint.results(mark).get(call)).toMatchObject({ isError: false });
+  expect([...native()].filter((other) => other !== call)).toEqual([]);
+  await ana.sees(page.locator('.receipt-line', { hasText: 'Effect' }));
+  expect((await ana.api.approval(approval)).receipt).toMatchObject({ delivery: 'effect', by: 'Ana Ruka' });
+});
+
+test('the decision that is made while the worker is away is handed over when it is back', async ({ ana, folder, product }) => {
+  const { mark } = await ask(ana, folder, [[bash(id(), `echo done >> ${folder}/log`)], [{ text: 'Finished.' }]]);
+  await ana.run('Paused');
+  const before = program(folder);
+  // Stopped, not dead: the server keeps the link and gets no answer over it.
+  const away = worker(product)!;
+  process.kill(away.pid, 'SIGSTOP');
+  await ana.approve.click();
+  await ana.sees(ana.page.getByText('Approved by Ana Ruka'));
+  expect(lines(join(folder, 'log'))).toEqual([]);
+  process.kill(away.pid, 'SIGKILL');
+  await ana.run('Done', 25_000);
+  expect(lines(join(folder, 'log'))).toEqual(['done']);
+  expect(program(folder).pid).toBe(before.pid);
+  expect(product.endpoint.about(mark).map((a) => a.turn)).toEqual([0, 1]);
+});
+
+test('the program is killed while paused: the request is cancelled and a late approve refused', async ({ ana, folder, open, adminState, expectError }) => {
+  const { page } = ana;
+  await ask(ana, folder, [[bash(id(), `echo done >> ${folder}/log`)], [{ text: 'Finished.' }]]);
+  await ana.run('Paused');
+  const [{ id: approval }] = await ana.api.waiting();
+  const { digest } = await ana.api.approval(approval);
+  // A page from before, without script: it still shows the button.
+  const old = await open(adminState, { javaScriptEnabled: false });
+  await old.go(`/approvals/${approval}`);
+  await expect(old.approve).toBeVisible();
+
+  process.kill(program(folder).pid, 'SIGKILL');
+  await ana.run('Error');
+  await ana.sees(page.getByText('The execution that asked is gone.'));
+  await expect(ana.approve).toBeHidden();
+  await ana.go(`/approvals/${approval}`);
+  await expect(page.locator('.ask-head')).toContainText('Cancelled');
+  await expect(page.getByText('The execution that asked is gone.').first()).toBeVisible();
+
+  const late = await ana.api.resolve(approval, digest, 'approve');
+  expect(late.status()).toBe(409);
+  expect(await late.text()).toContain('The execution that asked is gone.');
+  await old.approve.click();
+  await expect(old.page.getByRole('alert')).toContainText('This request was cancelled. The execution that asked is gone.');
+  expect(lines(join(folder, 'log'))).toEqual([]);
+  expect(working('claude', folder)).toEqual([]);
+  void expectError;
+});

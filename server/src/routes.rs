@@ -1,0 +1,163 @@
+//! Every route, and what stands before it.
+
+use std::path::Path;
+
+use app::api::desk::Signed;
+use axum::{
+    Router,
+    body::Body,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{HeaderValue, StatusCode, header},
+    middleware,
+    response::{IntoResponse, Redirect, Response},
+    routing::{get, post},
+};
+use leptos::prelude::*;
+use leptos_axum::{LeptosRoutes as _, ResponseOptions, generate_route_list};
+use store::login::Login;
+use tower_http::{
+    catch_panic::CatchPanicLayer,
+    csrf::CsrfLayer,
+    services::ServeDir,
+    set_header::SetResponseHeaderLayer,
+};
+
+use crate::{
+    auth::{forms, guard},
+    gateway, health, live,
+    state::AppState,
+};
+
+/// The largest body of a form or server function: a prompt of 256 KiB, encoded.
+const BODY_MAX: usize = 1024 * 1024;
+
+pub fn router(state: AppState, site: Option<&Path>) -> Router {
+    let pages = generate_route_list(app::App);
+    let shell = {
+        let site = state.site.clone();
+        move || app::shell(site.clone())
+    };
+    let csrf = CsrfLayer::new();
+    // The address people use is trusted also where a proxy changes `Host`.
+    let csrf = csrf.clone().add_trusted_origin(&state.reach.url).unwrap_or(csrf);
+    let people = Router::new()
+        .route("/", get(|| async { Redirect::to("/chat") }))
+        .route("/signin", post(forms::sign_in))
+        .route("/signout", post(forms::sign_out))
+        .route("/signout-everywhere", post(forms::sign_out_everywhere))
+        .route("/setup/{token}", post(forms::setup))
+        .route("/link/{token}", post(forms::set_password))
+        .route("/theme", post(forms::theme))
+        .route("/api/{*function}", get(function).post(function))
+        .route("/live", get(live::live))
+        .leptos_routes_with_handler(
+            pages.clone(),
+            get({
+                let shell = shell.clone();
+                let pages = pages.clone();
+                move |State(state): State<AppState>, request: Request| page(state, request, pages.clone(), shell.clone())
+            }),
+        )
+        .fallback({
+            move |State(state): State<AppState>, request: Request| async move {
+                lost(state, request, shell.clone()).await
+            }
+        })
+        .layer(middleware::from_fn_with_state(state.clone(), guard::session))
+        .layer(csrf)
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(tower_http::limit::RequestBodyLimitLayer::new(BODY_MAX));
+    let mut all = people.route("/link", get(gateway::link)).route("/health", get(health::health));
+    if let Some(site) = site {
+        let for_ever = SetResponseHeaderLayer::overriding(
+            header::CACHE_CONTROL,
+            HeaderValue::from_static("public, max-age=31536000, immutable"),
+        );
+        let files = |name: &str| {
+            ServeDir::new(site.join(name)).precompressed_br().precompressed_gzip()
+        };
+        all = all
+            .nest_service("/pkg", tower::ServiceBuilder::new().layer(for_ever.clone()).service(files("pkg")))
+            .nest_service("/fonts", tower::ServiceBuilder::new().layer(for_ever).service(files("fonts")));
+    }
+    all.layer(middleware::from_fn_with_state(state.clone(), guard::headers))
+        .layer(middleware::from_fn_with_state(state.clone(), guard::host))
+        .layer(CatchPanicLayer::custom(panicked))
+        .with_state(state)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the layer hands the panic over by value")]
+fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
+    let why = panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+        .unwrap_or_default();
+    let id = uuid::Uuid::new_v4().simple().to_string()[..8].to_owned();
+    tracing::error!(%id, %why, "a request panicked");
+    let failure = domain::failure::Failure::Internal { id };
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("{failure}\n")).into_response()
+}
+
+/// What pages and server functions find in their context.
+fn context(state: &AppState, login: Option<&Login>) -> impl Fn() + Clone + Send + Sync + 'static {
+    let store = state.store.clone();
+    let site = state.site.clone();
+    let signed = Signed(login.map(|l| l.caller.clone()));
+    move || {
+        provide_context(store.clone());
+        provide_context(site.clone());
+        provide_context(signed.clone());
+    }
+}
+
+/// A server function. Who asks is checked inside each.
+async fn function(State(state): State<AppState>, request: Request) -> Response {
+    let context = context(&state, request.extensions().get::<Login>());
+    leptos_axum::handle_server_fns_with_context(context, request).await.into_response()
+}
+
+/// An address that names nothing: the app draws its page for that.
+async fn lost<V: IntoView + 'static>(
+    state: AppState,
+    request: Request<Body>,
+    shell: impl Fn() -> V + Clone + Send + Sync + 'static,
+) -> Response {
+    let context = page_context(&state, request.extensions().get::<Login>());
+    let handler = leptos_axum::render_app_async_with_context(context, shell);
+    let mut response = handler(request).await;
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+}
+
+/// The context of a page: also sets the policy that belongs to its nonce.
+fn page_context(state: &AppState, login: Option<&Login>) -> impl Fn() + Clone + Send + Sync + 'static {
+    let context = context(state, login);
+    move || {
+        context();
+        if let (Some(nonce), Some(response)) = (leptos::nonce::use_nonce(), use_context::<ResponseOptions>())
+            && let Ok(policy) = HeaderValue::from_str(&guard::page_policy(&nonce))
+        {
+            response.insert_header(header::CONTENT_SECURITY_POLICY, policy);
+        }
+    }
+}
+
+/// A page, with the content policy that belongs to its nonce.
+async fn page<V: IntoView + 'static>(
+    state: AppState,
+    request: Request<Body>,
+    pages: Vec<leptos_axum::AxumRouteListing>,
+    shell: impl Fn() -> V + Clone + Send + Sync + 'static,
+) -> Response {
+    let login = request.extensions().get::<Login>();
+    let path = request.uri().path();
+    let open = path == "/signin" || path.starts_with("/setup/") || path.starts_with("/link/");
+    if login.is_none() && !open {
+        let next = request.uri().path_and_query().map_or(path, axum::http::uri::PathAndQuery::as_str);
+        return Redirect::to(&format!("/signin?next={}", forms::encoded(next))).into_response();
+    }
+    let context = page_context(&state, login);
+    let handler = leptos_axum::render_route_with_context(pages, context, shell);
+    handler(State(state), request).await
+}
