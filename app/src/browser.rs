@@ -22,7 +22,7 @@ mod real {
     use js_sys::{Date, Function, Object, Reflect};
     use leptos::{ev::KeyboardEvent, prelude::*};
     use wasm_bindgen::{JsCast, JsValue};
-    use web_sys::{Element, HtmlElement, HtmlTextAreaElement};
+    use web_sys::{Element, Event, HtmlElement, HtmlTextAreaElement};
 
     use super::{Local, Timestamp};
 
@@ -101,6 +101,32 @@ mod real {
         }
     }
 
+    /// Hands on what was typed before the page answered, as if it were typed now.
+    pub fn adopt_typed() {
+        let fields = document().get_elements_by_tag_name("textarea");
+        for field in
+            (0..fields.length()).filter_map(|i| fields.item(i)?.dyn_into::<HtmlTextAreaElement>().ok())
+        {
+            if !field.value().is_empty()
+                && let Ok(input) = Event::new("input")
+            {
+                let _ = field.dispatch_event(&input);
+            }
+        }
+    }
+
+    /// Puts the cursor into the text field of a popover that has just opened.
+    pub fn focus_field(ev: &Event) {
+        let field = || -> Option<HtmlElement> {
+            let popover = ev.target()?.dyn_into::<Element>().ok()?;
+            popover.matches(":popover-open").ok()?.then_some(())?;
+            popover.query_selector("textarea").ok()??.dyn_into().ok()
+        };
+        if let Some(field) = field() {
+            let _ = field.focus();
+        }
+    }
+
     /// `J` and `K` move the focus among the rows of a list. Typing is never taken.
     pub fn move_on_key(ev: &KeyboardEvent) {
         if ev.ctrl_key() || ev.meta_key() || ev.alt_key() || ev.repeat() {
@@ -155,9 +181,12 @@ mod real {
     pub fn mark_hydrated() {}
     pub fn copy(_: &str) {}
     pub fn send_on_ctrl_enter(_: &KeyboardEvent) {}
+    pub fn adopt_typed() {}
+    pub fn focus_field(_: &leptos::web_sys::Event) {}
     pub fn move_on_key(_: &KeyboardEvent) {}
 }
 
 pub use real::{
-    chance, copy, local, mark_hydrated, move_on_key, now_ms, send_on_ctrl_enter, set_theme, theme,
+    adopt_typed, chance, copy, focus_field, local, mark_hydrated, move_on_key, now_ms, send_on_ctrl_enter,
+    set_theme, theme,
 };

@@ -17,17 +17,17 @@ test('a request pauses the run, shows in Chat and Approvals, and approved goes o
   const session = await ana.start(await demo(ana, folder), 'append notes.txt: Buy milk');
   await ana.run('Paused');
   await expect(ana.requests).toContainText('Buy milk');
-  await expect(ana.requests).toContainText('1 of 1 request open');
+  await expect(ana.requests).toContainText('1 request open');
   await expect(ana.approve).toBeVisible();
   expect(lines(join(folder, 'notes.txt'))).toEqual([]);
   const before = working(DEMO, folder).map((p) => p.pid);
   if (process.platform === 'linux') expect(before).toHaveLength(1);
 
   // The same request in the inbox, counted in the navigation and in the tab's title.
-  const nav = page.getByRole('navigation', { name: info.project.name === 'phone' ? 'Places' : 'Main' });
-  await expect(nav.getByRole('link', { name: /Approvals/ })).toContainText('1 waiting');
   await expect(page).toHaveTitle(/^\(1\) append notes\.txt: Buy milk · Countersign$/);
   await ana.go('/approvals');
+  const nav = page.getByRole('navigation', { name: info.project.name === 'phone' ? 'Places' : 'Main' });
+  await expect(nav.getByRole('link', { name: /Approvals/ })).toContainText('1 waiting');
   await expect(page).toHaveTitle('(1) Approvals · Countersign');
   await page.locator('#main .rows .row').filter({ hasText: 'notes.txt' }).click();
   await page.waitForURL(/\/approvals\/[0-9a-f-]{36}$/);
@@ -56,7 +56,7 @@ test('a request is decided on its own page', async ({ ana, folder }) => {
   await page.waitForURL(/\/approvals\//);
   await ana.ready();
   await expect(page.locator('.action pre')).toContainText('echo deployed >> deploy.log');
-  await expect(page.getByText('End of command. 1 line, 28 characters.')).toBeVisible();
+  await expect(page.getByText('End of command. 1 line, 27 characters.')).toBeVisible();
   await ana.approve.click();
   await ana.sees(page.locator('.receipt .done', { hasText: 'Effect' }));
   await expect(page.locator('.ask-head')).toContainText('Approved');
@@ -85,6 +85,11 @@ test('reject and stop ends the run', async ({ ana, folder }) => {
   await ana.sees(ana.page.getByText('Rejected by Ana Ruka'));
   await ana.run('Cancelled');
   await expect(ana.requests).toHaveCount(1);
+  // No words were written, so none are said to be hers.
+  await ana.page.getByRole('link', { name: 'Details' }).click();
+  await ana.page.waitForURL(/\/approvals\//);
+  await ana.sees(ana.page.locator('.history', { hasText: 'Ana Ruka rejected it and stopped the run.' }));
+  await expect(ana.page.locator('#main')).not.toContainText('“');
   expect(lines(join(folder, 'notes.txt'))).toEqual([]);
 });
 
@@ -184,10 +189,11 @@ test('the next message waits while a run is live', async ({ ana, folder }) => {
 test('several requests at once are answered in any order', async ({ ana, folder }) => {
   const { page } = ana;
   await ana.start(await demo(ana, folder), 'both: append a.txt: A && append b.txt: B');
-  await ana.sees(page.getByText('2 of 2 requests open'));
+  await ana.sees(ana.approve.nth(1));
+  await expect(page).toHaveTitle(/^\(2\) /);
+  await ana.sees(ana.requests.getByText('1 request open, 1 more above or below').first());
   const card = (file: string) => ana.requests.locator('section').filter({ hasText: file });
   await card('b.txt').getByRole('button', { name: 'Approve', exact: true }).click();
-  await ana.sees(page.getByText('1 of 2 requests open'));
   await expect.poll(() => lines(join(folder, 'b.txt'))).toEqual(['B']);
   expect(lines(join(folder, 'a.txt'))).toEqual([]);
   await ana.run('Paused');

@@ -107,7 +107,7 @@ test('J and K move along the inbox, and do nothing in a text field', async ({ an
   const { page } = ana;
   const agent = await ana.api.edit('demo', { folder, hitl_timeout_s: 900, waits_for_continue: false });
   await ana.start(agent.name, 'both: append a.txt: A && append b.txt: B');
-  await ana.sees(page.getByText('2 of 2 requests open'));
+  await ana.sees(ana.approve.nth(1));
   await ana.go('/approvals');
   const rows = page.locator('#main .rows .row');
   await page.keyboard.press('j');

@@ -37,6 +37,10 @@ test('sign in', async ({ open }) => {
 });
 
 test('chat, empty', async ({ ana }) => {
+  // The agent that is chosen is the one the words are about.
+  await ana.go('/chat');
+  await expect(ana.page.getByRole('heading', { name: 'Try the demo agent' })).toBeVisible();
+  await expect(ana.page.getByRole('combobox', { name: 'Agent' })).toHaveValue((await ana.api.agent('demo')).id);
   await draw(ana, '/chat', 'chat-empty');
 });
 

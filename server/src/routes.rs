@@ -7,14 +7,15 @@ use axum::{
     Router,
     body::Body,
     extract::{DefaultBodyLimit, Request, State},
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderValue, StatusCode, Uri, header},
     middleware,
     response::{IntoResponse, Redirect, Response},
     routing::{get, post},
 };
 use leptos::prelude::*;
 use leptos_axum::{LeptosRoutes as _, ResponseOptions, generate_route_list};
-use store::login::Login;
+use domain::failure::Failure;
+use store::{Token, login::Login, user::LinkState};
 use tower_http::{
     catch_panic::CatchPanicLayer,
     csrf::CsrfLayer,
@@ -95,8 +96,7 @@ fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
         .unwrap_or_default();
     let id = uuid::Uuid::new_v4().simple().to_string()[..8].to_owned();
     tracing::error!(%id, %why, "a request panicked");
-    let failure = domain::failure::Failure::Internal { id };
-    (StatusCode::INTERNAL_SERVER_ERROR, format!("{failure}\n")).into_response()
+    failed(Failure::Internal { id })
 }
 
 /// What pages and server functions find in their context.
@@ -113,8 +113,24 @@ fn context(state: &AppState, login: Option<&Login>) -> impl Fn() + Clone + Send 
 
 /// A server function. Who asks is checked inside each.
 async fn function(State(state): State<AppState>, request: Request) -> Response {
+    let path = request.uri().path();
+    if !leptos::server_fn::axum::server_fn_paths().any(|(known, _)| known == path) {
+        return (StatusCode::NOT_FOUND, "There is no such address.\n").into_response();
+    }
     let context = context(&state, request.extensions().get::<Login>());
-    leptos_axum::handle_server_fns_with_context(context, request).await.into_response()
+    let response = leptos_axum::handle_server_fns_with_context(context, request).await.into_response();
+    if response.status() != StatusCode::INTERNAL_SERVER_ERROR {
+        return response;
+    }
+    // Arguments that cannot be read fail before the function can set a status.
+    let (mut parts, body) = response.into_parts();
+    let Ok(bytes) = axum::body::to_bytes(body, BODY_MAX).await else { return parts.status.into_response() };
+    if let Ok(failure) = serde_json::from_slice::<Failure>(&bytes)
+        && let Ok(status) = StatusCode::from_u16(failure.status())
+    {
+        parts.status = status;
+    }
+    Response::from_parts(parts, Body::from(bytes))
 }
 
 /// An address that names nothing: the app draws its page for that.
@@ -157,7 +173,50 @@ async fn page<V: IntoView + 'static>(
         let next = request.uri().path_and_query().map_or(path, axum::http::uri::PathAndQuery::as_str);
         return Redirect::to(&format!("/signin?next={}", forms::encoded(next))).into_response();
     }
+    let over = match link_problem(&state, request.uri().clone()).await {
+        Ok(over) => over,
+        Err(answer) => return answer,
+    };
     let context = page_context(&state, login);
     let handler = leptos_axum::render_route_with_context(pages, context, shell);
-    handler(State(state), request).await
+    let mut response = handler(State(state), request).await;
+    if over {
+        *response.status_mut() = StatusCode::GONE;
+    }
+    response
+}
+
+/// Looks at a one-time link without using it. True: it is over and the page, which
+/// names the problem in its address, says so. An answer that is sent instead: to there.
+async fn link_problem(state: &AppState, at: Uri) -> Result<bool, Response> {
+    let path = at.path();
+    let Some((token, first)) = path
+        .strip_prefix("/setup/")
+        .map(|token| (token, true))
+        .or_else(|| path.strip_prefix("/link/").map(|token| (token, false)))
+    else {
+        return Ok(false);
+    };
+    let found = match store::user::link_state(&state.store, &Token::presented(token)).await {
+        Ok(found) => found,
+        Err(error) => return Err(failed(error.into_failure())),
+    };
+    let problem = match found {
+        LinkState::FirstAdmin if first => return Ok(false),
+        LinkState::Password { .. } if !first => return Ok(false),
+        LinkState::Used => "used",
+        LinkState::Expired => "expired",
+        LinkState::Unknown | LinkState::FirstAdmin | LinkState::Password { .. } => "unknown",
+    };
+    let named = format!("problem={problem}");
+    if at.query() == Some(named.as_str()) {
+        return Ok(true);
+    }
+    Err(Redirect::to(&format!("{path}?{named}")).into_response())
+}
+
+/// A failure outside pages and server functions.
+pub fn failed(failure: Failure) -> Response {
+    let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, format!("{failure}\n")).into_response()
 }

@@ -118,7 +118,7 @@ async fn with_cluster(
             )))
         }
     };
-    announce(&store, &reach).await?;
+    announce(&store, &reach, at).await?;
     tracing::info!("started in {} ms", began.elapsed().as_millis());
 
     let router = routes::router(state, site.as_deref());
@@ -190,7 +190,10 @@ async fn listen(asked: Option<SocketAddr>) -> Result<(TcpListener, SocketAddr), 
 
 /// Says where the server is. While no admin exists, a new link for the first one is
 /// printed at every start, here and nowhere else.
-async fn announce(store: &Store, reach: &Reach) -> Result<(), Trouble> {
+async fn announce(store: &Store, reach: &Reach, at: SocketAddr) -> Result<(), Trouble> {
+    if !reach.url.ends_with(&at.to_string()) {
+        println!("Listening on {at}");
+    }
     println!("Countersign is at {}", reach.url);
     if !store::user::has_admin(store).await? {
         let token = store::user::first_admin_link(store).await?;

@@ -111,7 +111,7 @@ pub async fn resolve_approval(
     use super::desk;
     let caller = desk::caller(domain::user::Role::Approver)?;
     let own_page = format!("/approvals/{id}");
-    let decided = store::approval::resolve(
+    store::approval::resolve(
         &desk::store()?,
         &caller,
         store::approval::Resolve {
@@ -123,9 +123,11 @@ pub async fn resolve_approval(
             stop: stop.is_some(),
         },
     )
-    .await;
+    .await
+    .map_err(desk::shown)?;
+    // A refused plain form goes back to its page with the reason.
     leptos_axum::redirect(back.as_deref().filter(|b| b.starts_with("/chat/")).unwrap_or(&own_page));
-    decided.map(drop).map_err(desk::shown)
+    Ok(())
 }
 
 /// Gives an open approval 15 minutes more.
@@ -133,7 +135,7 @@ pub async fn resolve_approval(
 pub async fn extend_approval(id: ApprovalId) -> Answer<()> {
     use super::desk;
     let caller = desk::caller(domain::user::Role::Approver)?;
-    let extended = store::approval::extend(&desk::store()?, &caller, id).await;
+    store::approval::extend(&desk::store()?, &caller, id).await.map_err(desk::shown)?;
     leptos_axum::redirect(&format!("/approvals/{id}"));
-    extended.map_err(desk::shown)
+    Ok(())
 }

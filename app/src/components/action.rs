@@ -66,7 +66,7 @@ fn end_of(kind: ActionKind) -> &'static str {
     match kind {
         ActionKind::Command => "End of command.",
         ActionKind::Plan => "End of plan.",
-        ActionKind::Write | ActionKind::Read => "End of file change.",
+        ActionKind::Write => "End of file change.",
         _ => "End of request.",
     }
 }
@@ -134,25 +134,62 @@ fn pieces(line: &[Piece], by_word: bool) -> Vec<AnyView> {
     out
 }
 
-/// Splits before each run of blanks: blanks that lead stay with their word, so an
-/// indent is kept and a word is never broken off from what came before it.
+/// Draws each word as one piece.
 fn words(text: &str, out: &mut Vec<AnyView>) {
+    for (is_word, text) in split(text) {
+        out.push(if is_word {
+            let class = if text.trim_start().chars().count() > LONG_WORD { "w w--long" } else { "w" };
+            view! { <span class=class>{text.to_owned()}</span> }.into_any()
+        } else {
+            view! { <span>{text.to_owned()}</span> }.into_any()
+        });
+    }
+}
+
+/// Words and the blanks between them, in order. Blanks that lead stay with their word,
+/// so an indent cannot wrap away from it.
+fn split(text: &str) -> Vec<(bool, &str)> {
+    const BLANKS: [char; 2] = [' ', '\t'];
+    let mut out = Vec::new();
     let mut rest = text;
-    let mut first = true;
     while !rest.is_empty() {
-        let blanks = rest.len() - rest.trim_start_matches([' ', '\t']).len();
-        let (gap, from) = if first { ("", rest) } else { rest.split_at(blanks) };
+        let blanks = rest.len() - rest.trim_start_matches(BLANKS).len();
+        let (gap, from) = if out.is_empty() { ("", rest) } else { rest.split_at(blanks) };
         if !gap.is_empty() {
-            out.push(view! { <span>{gap.to_owned()}</span> }.into_any());
+            out.push((false, gap));
         }
-        let lead = from.len() - from.trim_start_matches([' ', '\t']).len();
-        let end = from[lead..].find([' ', '\t']).map_or(from.len(), |i| i + lead);
+        let lead = from.len() - from.trim_start_matches(BLANKS).len();
+        let end = from[lead..].find(BLANKS).map_or(from.len(), |i| i + lead);
         let (word, after) = from.split_at(end);
         if !word.is_empty() {
-            let class = if word.trim_start().chars().count() > LONG_WORD { "w w--long" } else { "w" };
-            out.push(view! { <span class=class>{word.to_owned()}</span> }.into_any());
+            out.push((true, word));
         }
         rest = after;
-        first = false;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    fn joined(text: &str) -> (String, Vec<String>) {
+        let parts = split(text);
+        (
+            parts.iter().map(|(_, t)| *t).collect(),
+            parts.iter().filter(|(w, _)| *w).map(|(_, t)| (*t).to_owned()).collect(),
+        )
+    }
+
+    #[test]
+    fn no_character_of_a_command_is_lost() {
+        for text in ["  a  b ", "\tx", " ", "", "one", "a\u{e9}\u{1f600} b\t\tc"] {
+            assert_eq!(joined(text).0, text);
+        }
+    }
+
+    #[test]
+    fn an_indent_stays_with_its_word() {
+        assert_eq!(joined("  pnpm  run").1, ["  pnpm", "run"]);
     }
 }

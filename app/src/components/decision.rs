@@ -20,6 +20,7 @@ use crate::{
         icon::{Icon, icon},
         post::post,
     },
+    live::Live,
 };
 
 /// The action of a page that decides.
@@ -121,13 +122,14 @@ fn with_words(
     let agent = detail.row.agent.clone();
     let draft = drafts.of(detail.row.id);
     let written = draft.clone();
+    let hydrated = Live::here().hydrated;
     let told = if detail.takes_message {
         "The agent reads these words. They are kept in the history."
     } else {
         "This agent takes no words with a refusal. They stay here, in the history."
     };
     view! {
-        <div class="dialog" popover="auto" id=id.clone() role="dialog" aria-label="Reject with words">
+        <div class="dialog" popover="auto" id=id.clone() role="dialog" aria-label="Reject with words" on:toggle=move |ev| browser::focus_field(&ev)>
             {post(resolve, "form", Some("Reject with words".to_owned()), view! {
                 {bound(detail, Outcome::Reject, back)}
                 <div class="field">
@@ -140,7 +142,7 @@ fn with_words(
                         name="message"
                         maxlength=MESSAGE_MAX.to_string()
                         aria-describedby=help.clone()
-                        prop:value=move || written.get()
+                        prop:value=move || hydrated.get().then(|| written.get())
                         on:input=move |ev| draft.set(event_target_value(&ev))
                         on:keydown=move |ev| browser::send_on_ctrl_enter(&ev)
                     ></textarea>

@@ -4,7 +4,10 @@ use domain::{approval::ApprovalCounts, id::ApprovalId, user::Role};
 use leptos::prelude::*;
 use leptos_router::{components::Outlet, hooks::use_location};
 
-use super::icon::{Icon, icon};
+use super::{
+    icon::{Icon, icon},
+    last::Last,
+};
 use crate::{
     api::{
         Answer,
@@ -183,7 +186,9 @@ fn place_link(
 #[component]
 pub fn Frame() -> impl IntoView {
     let live = Live::here();
-    let place = Resource::new(move || live.approvals.get(), |_| read_place());
+    let last = Last::new();
+    let place =
+        Resource::new(move || live.approvals.get(), move |_| async move { last.or_last(read_place().await) });
     provide_context(Here(place));
     let location = use_location();
     let path = Memo::new(move |_| location.pathname.get());

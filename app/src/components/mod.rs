@@ -6,6 +6,7 @@ pub mod decision;
 pub mod empty;
 pub mod frame;
 pub mod icon;
+pub mod last;
 pub mod made;
 pub mod plain;
 pub mod post;

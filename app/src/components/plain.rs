@@ -20,6 +20,12 @@ pub fn plain(text: &str) -> String {
     if kept.is_empty() { " ".to_owned() } else { kept.to_owned() }
 }
 
+/// A name others gave, on one line: characters that do not show are written as their
+/// codes, so that a name cannot turn round the words of ours that follow it.
+pub fn name(text: &str) -> String {
+    plain(&domain::action::marked(text))
+}
+
 /// `1 line`, `3 lines`.
 pub fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
@@ -48,6 +54,11 @@ mod tests {
         assert_eq!(plain("\0"), "\u{fffd}");
         assert_eq!(plain("a\r\nb\rc"), "a\nb\nc");
         assert_eq!(plain("\n\n  x\n"), "  x");
+    }
+
+    #[test]
+    fn a_name_cannot_reverse_what_follows_it() {
+        assert_eq!(name("rm \u{202e}x"), "rm [U+202E]x");
     }
 
     #[test]

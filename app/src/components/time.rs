@@ -56,11 +56,18 @@ pub fn time(at: Timestamp, shape: Shape) -> AnyView {
     .into_any()
 }
 
+fn later(by: std::time::Duration) -> String {
+    if by.as_millis() < 100 {
+        return format!("+{} ms", by.as_millis());
+    }
+    format!("+{}", domain::time::span(by))
+}
+
 /// How long after `from` something was: `+0.2 s`, with the moment itself as title.
 pub fn after(from: Timestamp, at: Timestamp) -> AnyView {
     view! {
         <time datetime=at.iso() title=format!("{} {} UTC", at.day(), at.clock())>
-            {format!("+{}", domain::time::span(at.since(from)))}
+            {later(at.since(from))}
         </time>
     }
     .into_any()

@@ -87,6 +87,7 @@ impl Live {
     pub fn start(self) {
         #[cfg(feature = "hydrate")]
         Effect::new(move |_| {
+            crate::browser::adopt_typed();
             self.hydrated.set(true);
             self.tick.set(crate::browser::now_ms());
             let _ = set_interval_with_handle(

@@ -190,6 +190,8 @@ fn lose(tab: &Shared) {
     let (live, over) = {
         let mut tab = tab.borrow_mut();
         tab.number += 1;
+        // A server that was started again counts from anew: the next map is all news.
+        tab.seen.clear();
         if let Some(socket) = tab.socket.take() {
             let _ = socket.close();
         }

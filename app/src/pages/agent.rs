@@ -20,6 +20,7 @@ use crate::{
         empty::loading,
         frame::Here,
         icon::{Icon, icon},
+        last::Last,
         made::made,
         plain::{counted, length},
         post::post,
@@ -38,6 +39,8 @@ pub fn AgentsPage() -> impl IntoView {
     let edit = problem::action::<EditAgent>();
     let create = problem::action::<CreateWorker>();
     let revoke = problem::action::<RevokeWorker>();
+    let last_agents = Last::new();
+    let last_workers = Last::new();
     let agents = Resource::new(
         move || (live.agents.get(), live.workers.get(), live.approvals.get(), edit.version().get()),
         |_| list_agents(),
@@ -68,7 +71,7 @@ pub fn AgentsPage() -> impl IntoView {
                 <Transition fallback=loading>
                     {move || Suspend::new(async move {
                         let admin = Here::may(place, Role::Admin).await;
-                        match agents.await {
+                        match last_agents.or_last(agents.await) {
                             Ok(agents) => agent_table(&agents, admin, edit),
                             Err(failed) => problem::instead(&failed.0),
                         }
@@ -83,7 +86,7 @@ pub fn AgentsPage() -> impl IntoView {
                 <Transition fallback=loading>
                     {move || Suspend::new(async move {
                         let admin = Here::may(place, Role::Admin).await;
-                        match workers.await {
+                        match last_workers.or_last(workers.await) {
                             Ok(workers) => worker_table(&workers, admin, revoke),
                             Err(failed) => problem::instead(&failed.0),
                         }

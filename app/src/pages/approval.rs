@@ -5,7 +5,7 @@ use std::str::FromStr;
 use domain::{
     action::ActionKind,
     approval::{ApprovalDetail, ApprovalRow, ApprovalStatus, HistoryLine},
-    decision::Outcome,
+    decision::{Delivery, Outcome},
     failure::Failure,
     id::ApprovalId,
 };
@@ -14,14 +14,18 @@ use leptos_meta::Title;
 use leptos_router::hooks::{use_params_map, use_query_map};
 
 use crate::{
-    api::approval::{self as api, ExtendApproval, ResolveApproval, Tab, list_approvals, read_approval},
+    api::{
+        approval::{self as api, ExtendApproval, ResolveApproval, Tab, list_approvals, read_approval},
+        run::ContinueRun,
+    },
     components::{
         action,
         clock::{LATE_MS, clock, figures_left},
         decision::{self, Drafts},
         empty::{empty, loading},
         icon::{Icon, icon},
-        plain::{length, plain},
+        last::Last,
+        plain::{length, name, plain},
         post::post,
         problem, receipt,
         status::{Status, kind_icon, status, status_small},
@@ -41,6 +45,7 @@ pub fn InboxPage() -> impl IntoView {
             (tab, q.get("after"))
         })
     });
+    let known = Last::new();
     let list = Resource::new(
         move || (chosen.get(), live.approvals.get()),
         |((tab, after), _)| list_approvals(tab, after),
@@ -51,7 +56,7 @@ pub fn InboxPage() -> impl IntoView {
             <Transition fallback=loading>
                 {move || Suspend::new(async move {
                     let (tab, after) = chosen.get_untracked();
-                    match list.await {
+                    match known.or_last(list.await) {
                         Ok(page) => inbox(tab, after.is_some(), page),
                         Err(failed) => problem::instead(&failed.0),
                     }
@@ -207,7 +212,7 @@ fn row(row: &ApprovalRow) -> AnyView {
         <li>
             <a class=format!("row row--{}", if pending { "ask" } else { of.tone }) href=format!("/approvals/{}", row.id)>
                 {icon(shape, 16)}
-                <span class=if words { "what what--words" } else { "what" }>{plain(&row.title)}</span>
+                <span class=if words { "what what--words" } else { "what" }>{name(&row.title)}</span>
                 {left}
                 <span class="meta">
                     <span>{format!("{by}{} · {}{folder}", row.agent, row.tool)}</span>
@@ -242,28 +247,40 @@ fn one(id: ApprovalId) -> AnyView {
     let live = Live::here();
     let resolve = problem::action::<ResolveApproval>();
     let extend = problem::action::<ExtendApproval>();
+    let resume = problem::action::<ContinueRun>();
     let drafts = Drafts::new();
     let title = RwSignal::new("Request".to_owned());
+    let known = Last::new();
     let detail = Resource::new(
-        move || (live.approvals.get(), live.workers.get(), resolve.version().get(), extend.version().get()),
+        move || {
+            (
+                live.approvals.get(),
+                live.workers.get(),
+                resolve.version().get(),
+                extend.version().get(),
+                resume.version().get(),
+            )
+        },
         move |_| read_approval(id),
     );
     let refused =
         move || problem::note(problem::failure(resolve.value().get()), "Your decision was not sent.");
     let unextended =
         move || problem::note(problem::failure(extend.value().get()), "The time was not extended.");
+    let unresumed =
+        move || problem::note(problem::failure(resume.value().get()), "The run was not continued.");
     view! {
         <Title text=move || title.get()/>
         <section class="pane" aria-label="Request">
             <Transition fallback=loading>
                 {move || Suspend::new(async move {
-                    match detail.await {
+                    match known.or_last(detail.await) {
                         Ok(detail) => {
                             title.set(format!("{}, {}", detail.action.kind.heading(), detail.row.agent));
                             full(
                                 &detail,
                                 extend,
-                                view! { {refused} {unextended} }.into_any(),
+                                view! { {refused} {unextended} {unresumed} {held(&detail, resume)} }.into_any(),
                                 decision::offered(&detail, resolve, None),
                                 decision::bar(&detail, resolve, drafts, None),
                             )
@@ -313,7 +330,7 @@ fn full(
                     {format!("{} asked at ", row.agent)}
                     {time(row.created_at, Shape::Clock)}
                     " in "
-                    <a href=format!("/chat/{session}")>{plain(&row.session_title)}</a>
+                    <a href=format!("/chat/{session}")>{name(&row.session_title)}</a>
                     <span class="dot"></span>
                     {format!("request {} in this run", detail.number_in_run)}
                 </p>
@@ -363,6 +380,33 @@ fn full(
         {bar}
     }
     .into_any()
+}
+
+/// A decision that waits for *Continue Run*.
+fn held(detail: &ApprovalDetail, resume: ServerAction<ContinueRun>) -> Option<AnyView> {
+    let receipt = detail.receipt.as_ref()?;
+    if !detail.waits_for_continue
+        || receipt.continued_at.is_some()
+        || receipt.delivery != Delivery::Queued
+        || receipt.outcome == Outcome::Expire
+    {
+        return None;
+    }
+    let run = detail.run.to_string();
+    let button = view! {
+        <input type="hidden" name="run" value=run/>
+        <button type="submit" class="btn btn--primary">{icon(Icon::Play, 14)}"Continue run"</button>
+    };
+    Some(
+        view! {
+            <div class="note note--wait" role="note">
+                {icon(Icon::Waiting, 16)}
+                <p><b>"Decided, not sent."</b>" The decision goes to the same run when somebody continues it."</p>
+                {post(resume, "as-one", None, button.into_any())}
+            </div>
+        }
+        .into_any(),
+    )
 }
 
 /// The words that were sent with a decision.
@@ -449,7 +493,7 @@ fn facts(detail: &ApprovalDetail) -> AnyView {
             <h2 class="h3">"Facts"</h2>
             <dl class="facts">
                 <dt>"Agent"</dt><dd>{row.agent.clone()}</dd>
-                {detail.sub_agent.clone().map(|sub| view! { <dt>"Sub-agent"</dt><dd>{plain(&sub)}</dd> })}
+                {detail.sub_agent.clone().map(|sub| view! { <dt>"Sub-agent"</dt><dd>{name(&sub)}</dd> })}
                 <dt>"Harness"</dt><dd>{detail.harness.clone()}</dd>
                 <dt>"Worker"</dt><dd>{format!("{}, {linked}", detail.worker)}</dd>
                 <dt>"Mode"</dt><dd>{detail.mode.clone()}</dd>
@@ -471,13 +515,13 @@ fn history(lines: &[HistoryLine]) -> Option<AnyView> {
     let lines = lines
         .iter()
         .map(|line| {
-            let what = match &line.by {
-                Some(_) => format!(" {}.", line.what.trim_end_matches('.')),
-                None => {
-                    let mut rest = line.what.chars();
-                    let first = rest.next().map(|c| c.to_uppercase().collect::<String>()).unwrap_or_default();
-                    format!("{first}{}.", rest.as_str().trim_end_matches('.'))
-                }
+            let what = line.what.trim_end_matches('.');
+            let what = if line.by.is_some() {
+                format!(" {what}.")
+            } else {
+                let mut rest = what.chars();
+                let first = rest.next().map(|c| c.to_uppercase().collect::<String>()).unwrap_or_default();
+                format!("{first}{}.", rest.as_str())
             };
             view! {
                 <li>

@@ -34,7 +34,8 @@ use crate::{
         empty::{empty, loading},
         frame::Here,
         icon::{Icon, icon},
-        plain::{counted, plain},
+        last::Last,
+        plain::{counted, name, plain},
         post::post,
         problem, receipt,
         status::{Status, status_small},
@@ -53,6 +54,7 @@ pub fn ChatFrame() -> impl IntoView {
         location.pathname.with(|p| p.strip_prefix("/chat/").and_then(|id| SessionId::from_str(id).ok()))
     });
     let asked = Memo::new(move |_| query.with(|q| (q.get("search").unwrap_or_default(), q.get("after"))));
+    let known = Last::new();
     let list = Resource::new(
         move || (asked.get(), live.sessions.get(), live.approvals.get()),
         |((search, after), _, _)| list_sessions(search, after),
@@ -79,7 +81,7 @@ pub fn ChatFrame() -> impl IntoView {
                     <Transition fallback=loading>
                         {move || Suspend::new(async move {
                             let search = asked.get_untracked().0;
-                            match list.await {
+                            match known.or_last(list.await) {
                                 Ok(page) => sessions(page, &search, open),
                                 Err(failed) => problem::instead(&failed.0),
                             }
@@ -129,7 +131,7 @@ fn session_row(row: &SessionRow, open: Memo<Option<SessionId>>) -> AnyView {
                 aria-current=move || (open.get() == Some(id)).then_some("true")
             >
                 {icon(of.icon, 16)}
-                <span class="what what--words">{plain(&row.title)}</span>
+                <span class="what what--words">{name(&row.title)}</span>
                 <span class="left">{time(row.updated_at, Shape::Short)}</span>
                 <span class="meta">
                     <span>{format!("{} · {}", of.word, row.agent)}</span>
@@ -150,6 +152,7 @@ pub fn NewSession() -> impl IntoView {
     let place = Here::place();
     let start = problem::action::<StartSession>();
     let text = RwSignal::new(String::new());
+    let known = Last::new();
     let agents = Resource::new(move || (live.agents.get(), live.workers.get()), |_| list_agents());
     let refused = move || problem::note(problem::failure(start.value().get()), "The message was not sent.");
     view! {
@@ -161,7 +164,7 @@ pub fn NewSession() -> impl IntoView {
             <Transition fallback=loading>
                 {move || Suspend::new(async move {
                     let may = Here::may(place, Role::Approver).await;
-                    match agents.await {
+                    match known.or_last(agents.await) {
                         Ok(agents) => new_session(&agents, may, start, text, view! { {refused} }.into_any()),
                         Err(failed) => problem::instead(&failed.0),
                     }
@@ -194,8 +197,14 @@ fn new_session(
             view! { <a class="btn btn--sm" href="/agents">"Open Agents & workers"</a> }.into_any(),
         );
     }
-    let usable = agents.iter().position(|a| a.problem.is_none() && a.worker_linked).unwrap_or(0);
     let demo = agents.iter().any(|a| a.harness == "demo");
+    let ready = |a: &AgentView| a.problem.is_none() && a.worker_linked;
+    // The one that the words below are about: it works without an account.
+    let usable = agents
+        .iter()
+        .position(|a| a.harness == "demo" && ready(a))
+        .or_else(|| agents.iter().position(ready))
+        .unwrap_or(0);
     let options = agents
         .iter()
         .enumerate()
@@ -253,6 +262,7 @@ fn new_session(
 }
 
 fn composer_field(id: &'static str, placeholder: &'static str, text: RwSignal<String>) -> impl IntoView {
+    let hydrated = Live::here().hydrated;
     view! {
         <textarea
             id=id
@@ -261,7 +271,7 @@ fn composer_field(id: &'static str, placeholder: &'static str, text: RwSignal<St
             required
             maxlength=PROMPT_MAX.to_string()
             placeholder=placeholder
-            prop:value=move || text.get()
+            prop:value=move || hydrated.get().then(|| text.get())
             on:input=move |ev| text.set(event_target_value(&ev))
             on:keydown=move |ev| browser::send_on_ctrl_enter(&ev)
         ></textarea>
@@ -302,12 +312,14 @@ pub fn SessionPage() -> impl IntoView {
     let params = use_params_map();
     let id = Memo::new(move |_| params.with(|p| p.get_str("id").and_then(|id| SessionId::from_str(id).ok())));
     // One view for each session: no text of one is sent in another.
-    move || match id.get() {
-        Some(id) => one(id),
-        None => {
-            super::lost::set_status(404);
-            problem::instead(&Failure::not_found("session"))
-        }
+    move || {
+        id.get().map_or_else(
+            || {
+                super::lost::set_status(404);
+                problem::instead(&Failure::not_found("session"))
+            },
+            one,
+        )
     }
 }
 
@@ -332,6 +344,7 @@ fn one(id: SessionId) -> AnyView {
             acts.prompt.version().get(),
         )
     };
+    let known = Last::new();
     let detail = Resource::new(
         move || (before.get(), live.sessions.get(), live.approvals.get(), live.workers.get(), done()),
         move |(before, ..)| read_session(id, before),
@@ -359,9 +372,9 @@ fn one(id: SessionId) -> AnyView {
         <section class="pane" aria-label="Transcript">
             <Transition fallback=loading>
                 {move || Suspend::new(async move {
-                    match detail.await {
+                    match known.or_last(detail.await) {
                         Ok(detail) => {
-                            title.set(plain(&detail.row.title));
+                            title.set(name(&detail.row.title));
                             session(&detail, acts, view! { {refused} }.into_any())
                         }
                         Err(failed) => problem::instead(&failed.0),
@@ -401,10 +414,11 @@ fn session(detail: &SessionDetail, acts: Acts, refused: AnyView) -> AnyView {
         <div class="pane-head pane-head--page">
             <div class="page-head">
                 <p class="crumbs phone-only"><a href="/chat">{icon(Icon::Left, 14)}"Chat"</a></p>
-                <h1>{plain(&row.title)}</h1>
+                <h1>{name(&row.title)}</h1>
                 {state.map(|s| status_small(s, s.label().to_owned()))}
                 {private}
                 <span class="acts">{cancel}</span>
+                <span class="break phone-only"></span>
                 <p class="meta whole">
                     {format!("{} on {}{}", agent.name, agent.worker_name, if agent.worker_linked { "" } else { ", not linked" })}
                     <span class="dot"></span>
@@ -424,7 +438,7 @@ fn session(detail: &SessionDetail, acts: Acts, refused: AnyView) -> AnyView {
                     {turns}
                     {refused}
                     {agent.problem.clone().map(|p| view! {
-                        <div class="note" role="note">{icon(Icon::Info, 16)}<p><b>{format!("{} cannot be used now.", agent.name)}</b>" "{p}</p></div>
+                        <div class="note" role="note">{icon(Icon::Info, 16)}<p>{p}</p></div>
                     })}
                 </div>
             </div>
@@ -560,7 +574,7 @@ fn items(turn: &Turn, detail: &SessionDetail, acts: Acts) -> Vec<AnyView> {
                     flush_calls(&mut calls, &mut out);
                     out.push(
                         view! {
-                            {sub_agent.clone().map(|sub| view! { <p class="meta">{format!("Sub-agent {}", plain(&sub))}</p> })}
+                            {sub_agent.clone().map(|sub| view! { <p class="meta">{format!("Sub-agent {}", name(&sub))}</p> })}
                             <div class="say">{plain(text)}</div>
                         }
                         .into_any(),
@@ -573,8 +587,7 @@ fn items(turn: &Turn, detail: &SessionDetail, acts: Acts) -> Vec<AnyView> {
                 EventBody::Mode { mode } => {
                     flush_calls(&mut calls, &mut out);
                     out.push(
-                        view! { <p class="meta">{format!("Permission mode: {}", plain(mode))}</p> }
-                            .into_any(),
+                        view! { <p class="meta">{format!("Permission mode: {}", name(mode))}</p> }.into_any(),
                     );
                 }
                 EventBody::Started { .. } | EventBody::Returned { .. } | EventBody::Ended { .. } => {}
@@ -613,8 +626,8 @@ fn call(
         <details class="call">
             <summary>
                 {icon(Icon::Right, 14)}
-                <b>{plain(tool)}</b>
-                <code>{plain(summary)}</code>
+                <b>{name(tool)}</b>
+                <code>{name(summary)}</code>
                 <span>{state}</span>
             </summary>
             {sub_agent.map(|sub| view! { <p class="meta call-label">{format!("By sub-agent {}", plain(sub))}</p> })}
@@ -663,11 +676,17 @@ fn requests(
     let back = format!("/chat/{}", detail.row.id);
     let head = (paused || !open.is_empty()).then(|| {
         let soonest = open.iter().min_by_key(|a| a.row.left_ms).map(|a| clock(a.row.left_ms, a.timeout_ms));
-        let word = if open.is_empty() {
+        // Requests asked at once can stand apart, with calls between them.
+        let elsewhere = u64::from(run.open_approvals).saturating_sub(open.len() as u64);
+        let all = counted(asked.len() as u64, "request", "requests");
+        let here = if open.is_empty() {
             "all decided".to_owned()
+        } else if open.len() == asked.len() {
+            format!("{all} open")
         } else {
-            format!("{} of {} open", open.len(), counted(asked.len() as u64, "request", "requests"))
+            format!("{} of {all} open", open.len())
         };
+        let word = if elsewhere > 0 { format!("{here}, {elsewhere} more above or below") } else { here };
         view! {
             <header>
                 {status_small(ApprovalStatus::Pending, "Run paused".into())}
@@ -764,7 +783,7 @@ fn settled(a: &ApprovalDetail) -> AnyView {
             <div class="decided">
                 <p class="l">
                     {status_small(of, word)}
-                    <span><code>{format!("{} {}", row.tool, plain(&row.title))}</code></span>
+                    <span><code>{format!("{} {}", row.tool, name(&row.title))}</code></span>
                     <span class="meta"><a href=format!("/approvals/{}", row.id)>"Details"</a></span>
                 </p>
                 {message}

@@ -110,6 +110,12 @@ fn problem_of(problem: &str) -> Option<(&'static str, String)> {
         "repeat" => ("repeat", "The two passwords differ.".into()),
         "used" => ("link", "This link was used. Each link works once.".into()),
         "expired" => ("link", "This link has expired.".into()),
+        "unknown" => ("link", "This link is not known. It may be cut off, or a newer one was made since.".into()),
+        "insecure" => (
+            "link",
+            "A password cannot be set over plain http from another machine. Start Countersign with PUBLIC_URL set to an https address.".into(),
+        ),
+        "server" => ("password", "The password could not be stored. Try again.".into()),
         _ => return None,
     })
 }

@@ -13,6 +13,7 @@ use crate::{
         empty::loading,
         frame::Here,
         icon::{Icon, icon},
+        last::Last,
         made::made,
         plain::counted,
         post::post,
@@ -42,6 +43,7 @@ pub fn UsersPage() -> impl IntoView {
         role: problem::action(),
         disable: problem::action(),
     };
+    let last = Last::new();
     let users = Resource::new(
         move || {
             (
@@ -73,7 +75,7 @@ pub fn UsersPage() -> impl IntoView {
             </Transition>
             <Transition fallback=loading>
                 {move || Suspend::new(async move {
-                    match users.await {
+                    match last.or_last(users.await) {
                         Ok(users) => whole(&users, acts),
                         Err(failed) => problem::instead(&failed.0),
                     }

@@ -238,10 +238,12 @@ impl<W: Write> Agent<W> {
         self.update(&json!({"sessionUpdate": "agent_message_chunk", "content": content}));
     }
 
-    /// Waits until `ready` says so, the time is up, or the prompt is to stop.
+    /// Waits until `ready` says so, the time is up, or the prompt is to stop. `look` is
+    /// how often to ask `ready` where no line of the client would make it so.
     fn wait(
         &mut self,
         until: Option<Instant>,
+        look: Option<Duration>,
         mut ready: impl FnMut(&mut Self) -> bool,
     ) -> Result<(), Stop> {
         loop {
@@ -251,8 +253,12 @@ impl<W: Write> Agent<W> {
             if ready(self) || until.is_some_and(|t| t <= Instant::now()) {
                 return Ok(());
             }
-            let left = until.map_or(POLL, |t| t.saturating_duration_since(Instant::now()).min(POLL));
-            match self.inbox.recv_timeout(left) {
+            let left = until.map(|t| t.saturating_duration_since(Instant::now()));
+            let line = match left.into_iter().chain(look).min() {
+                Some(time) => self.inbox.recv_timeout(time),
+                None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match line {
                 Ok(line) => {
                     self.take(&line);
                 }
@@ -268,13 +274,13 @@ impl<W: Write> Agent<W> {
         }
         for step in steps {
             // A cancel that has already arrived is seen before the next step.
-            self.wait(Some(Instant::now()), |_| false)?;
+            self.wait(Some(Instant::now()), None, |_| false)?;
             match step {
                 Step::Help => self.say(GUIDE),
                 Step::Say(text) => self.say(text),
                 Step::Wait(time) => {
                     self.say(&format!("I wait {} s.", time.as_secs_f64()));
-                    self.wait(Some(Instant::now() + *time), |_| false)?;
+                    self.wait(Some(Instant::now() + *time), None, |_| false)?;
                 }
                 Step::Both(steps) => self.act_on(steps)?,
                 Step::Append { .. } | Step::Run { .. } => self.act_on(std::slice::from_ref(step))?,
@@ -305,7 +311,7 @@ impl<W: Write> Agent<W> {
         while !open.is_empty() {
             let waiting: Vec<u64> = open.keys().copied().collect();
             let mut answered = None;
-            self.wait(None, |agent| {
+            self.wait(None, None, |agent| {
                 answered = waiting.iter().find_map(|id| agent.answers.remove(id).map(|a| (*id, a)));
                 answered.is_some()
             })?;
@@ -435,7 +441,7 @@ impl<W: Write> Agent<W> {
             })
         });
         let mut status = None;
-        let waited = self.wait(None, |_| {
+        let waited = self.wait(None, Some(POLL), |_| {
             status = child.try_wait().ok().flatten();
             status.is_some()
         });
@@ -456,7 +462,7 @@ impl<W: Write> Agent<W> {
         });
         let (mut text, left_out) = reading.and_then(|t| t.join().ok()).unwrap_or_default();
         if left_out > 0 {
-            text.push_str(&format!("\n[{left_out} bytes left out]"));
+            text = format!("{text}\n[{left_out} bytes left out]");
         }
         let ok = status.is_some_and(|s| s.success());
         self.finish(act, if ok { "completed" } else { "failed" }, &text);

@@ -52,7 +52,8 @@ pub(crate) async fn history(
             at: Timestamp::from(r.at),
             by: r.by,
             what: r.what,
-            words: r.words,
+            // What stands in for words is not the person's.
+            words: r.words.filter(|words| words != domain::decision::REJECTED_WITHOUT_WORDS),
         })
         .collect())
 }

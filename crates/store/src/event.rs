@@ -30,8 +30,8 @@ pub enum Stored {
     Unknown,
 }
 
-/// Stores events of one session in one transaction. Those stored before are skipped;
-/// at a gap the rest is dropped, and the sender goes back.
+/// Stores events of one session in one transaction. Those stored before and
+/// those beyond a gap are skipped: the sender goes back to what is acknowledged.
 pub async fn store_all(
     store: &Store,
     worker: WorkerId,
@@ -60,11 +60,8 @@ pub async fn store_all(
     let mut ended = false;
     for event in events {
         // The rule of `link::sequence::arrival`.
-        if event.seq <= stored {
+        if event.seq != stored + 1 {
             continue;
-        }
-        if event.seq > stored + 1 {
-            break;
         }
         sqlx::query!(
             "insert into run_events (run_id, seq, at, body)

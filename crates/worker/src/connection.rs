@@ -4,16 +4,14 @@
 //! another one has replaced ends the worker at once: what it would still write could
 //! contradict its successor.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, io::Write as _, sync::Arc, time::Duration};
 
 use domain::id::SessionId;
 use futures::{SinkExt as _, StreamExt as _};
 use link::{
-    frame::{Frame, INVALID_PARAMS, MAX_FRAME, METHOD_NOT_FOUND, Message as _, RpcError, UNAVAILABLE, body, close},
+    frame::{
+        Frame, INVALID_PARAMS, MAX_FRAME, METHOD_NOT_FOUND, Message as _, RpcError, UNAVAILABLE, body, close,
+    },
     message::{
         Acknowledge, Cancel, Close, Drain, Environment, Heartbeat, Hello, LEASE_TTL_S, Prompt, Resolve,
         SessionVerdict, Verdict, Welcome, WorkerSelf,
@@ -112,16 +110,16 @@ impl Connection {
                 None => return None,
                 Some(Over::Final(end)) => return Some(end),
                 Some(Over::Leased) => {
-                    eprintln!(
+                    say(&format!(
                         "Another worker with its own data folder holds this token's place. Stop it, or make a token for each worker. Trying again every {} s.",
                         BACKOFF.1.as_secs()
-                    );
+                    ));
                     wait = BACKOFF.1;
                 }
                 Some(Over::Lost(why)) => {
                     // The same reason is told once, not with every try.
                     if why != told {
-                        eprintln!("Not linked to {}: {why}. Trying again.", self.url);
+                        say(&format!("Not linked to {}: {why}. Trying again.", self.url));
                         told = why;
                     }
                 }
@@ -148,7 +146,7 @@ impl Connection {
             Ok(greeted) => greeted,
             Err(over) => return Some(over),
         };
-        println!("Linked to {} as \"{}\".", self.url, welcome.worker_name);
+        say(&format!("Linked to {} as \"{}\".", self.url, welcome.worker_name));
         let (out, mut frames) = mpsc::unbounded_channel();
         let link = Link::new(out).with_epoch(welcome.epoch);
         if let Some(over) = self.hand_out(&link, &welcome.sessions) {
@@ -221,9 +219,8 @@ impl Connection {
         let lost = |error: &dyn std::fmt::Display| Over::Lost(error.to_string());
         let mut request = self.url.as_str().into_client_request().map_err(|e| lost(&e))?;
         request.headers_mut().insert(AUTHORIZATION, self.token.clone());
-        let config = WebSocketConfig::default()
-            .max_message_size(Some(MAX_FRAME))
-            .max_frame_size(Some(MAX_FRAME));
+        let config =
+            WebSocketConfig::default().max_message_size(Some(MAX_FRAME)).max_frame_size(Some(MAX_FRAME));
         match timeout(GREETING, connect_async_with_config(request, Some(config), true)).await {
             Err(_) => Err(Over::Lost("the server does not answer".to_owned())),
             Ok(Ok((socket, _))) => Ok(socket),
@@ -294,15 +291,27 @@ impl Connection {
                 _ => {}
             },
             Ok(Frame::Call { id, method, params }) => match method.as_str() {
-                Prompt::METHOD => self.ordered(link, id, &params, |p: &Prompt| p.key, |h, p, reply| {
-                    let _ = h.orders.send(Order::Prompt(p, reply));
-                }),
+                Prompt::METHOD => self.ordered(
+                    link,
+                    id,
+                    &params,
+                    |p: &Prompt| p.key,
+                    |h, p, reply| {
+                        let _ = h.orders.send(Order::Prompt(p, reply));
+                    },
+                ),
                 Cancel::METHOD => {
-                    self.ordered(link, id, &params, |c: &Cancel| c.key, |h, c, reply| h.cancel(c, reply));
+                    self.ordered(link, id, &params, |c: &Cancel| c.key, Handle::cancel);
                 }
-                Resolve::METHOD => self.ordered(link, id, &params, |r: &Resolve| r.key, |h, r, reply| {
-                    let _ = h.orders.send(Order::Resolve(r, reply));
-                }),
+                Resolve::METHOD => self.ordered(
+                    link,
+                    id,
+                    &params,
+                    |r: &Resolve| r.key,
+                    |h, r, reply| {
+                        let _ = h.orders.send(Order::Resolve(r, reply));
+                    },
+                ),
                 Close::METHOD => self.ordered(
                     link,
                     id,
@@ -411,6 +420,12 @@ impl Connection {
         }
         None
     }
+}
+
+/// Tells a person. Whoever started the worker may have closed the pipe: that is no
+/// reason to end.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 async fn done(task: &mut Option<tokio::task::JoinHandle<()>>) {

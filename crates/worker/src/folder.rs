@@ -97,6 +97,13 @@ impl DataFolder {
     }
 }
 
+impl Drop for DataFolder {
+    fn drop(&mut self) {
+        // Only where no holder listens in it any more: otherwise it is not empty.
+        let _ = fs::remove_dir(&self.sockets);
+    }
+}
+
 /// Makes a folder and its parents, open to the owner alone.
 pub fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
@@ -131,12 +138,8 @@ fn folder_id(path: &Path) -> io::Result<Uuid> {
 /// A folder with a short path, ours alone: an existing one of another owner or with a
 /// wider mode could be a trap laid in `/tmp`.
 fn socket_folder(data: &Path) -> Result<PathBuf, FolderError> {
-    let hash = hex::encode(&Sha256::digest(data.as_os_str().as_encoded_bytes())[..4]);
     let uid = rustix::process::getuid().as_raw();
-    let run = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let path = run
-        .filter(|r| r.is_absolute() && r.is_dir() && r.as_os_str().len() < 50)
-        .map_or_else(|| PathBuf::from(format!("/tmp/cs-{uid}-{hash}")), |r| r.join(format!("cs-{hash}")));
+    let path = socket_folder_of(data);
     match DirBuilder::new().mode(0o700).create(&path) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -147,6 +150,15 @@ fn socket_folder(data: &Path) -> Result<PathBuf, FolderError> {
         return Err(FolderError::Unsafe(path));
     }
     Ok(path)
+}
+
+/// Where the sockets of the data folder with this canonical path are.
+pub fn socket_folder_of(data: &Path) -> PathBuf {
+    let hash = hex::encode(&Sha256::digest(data.as_os_str().as_encoded_bytes())[..4]);
+    let uid = rustix::process::getuid().as_raw();
+    let run = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    run.filter(|r| r.is_absolute() && r.is_dir() && r.as_os_str().len() < 50)
+        .map_or_else(|| PathBuf::from(format!("/tmp/cs-{uid}-{hash}")), |r| r.join(format!("cs-{hash}")))
 }
 
 #[cfg(test)]
@@ -160,11 +172,14 @@ mod tests {
         assert!(matches!(DataFolder::open(&path), Err(FolderError::Held(_))));
         let (id, sockets) = (first.id(), first.sockets.clone());
         drop(first);
-        assert_eq!(DataFolder::open(&path).unwrap().id(), id);
+        let again = DataFolder::open(&path).unwrap();
+        assert_eq!(again.id(), id);
         assert!(sockets.as_os_str().len() < 80);
+        drop(again);
+        fs::create_dir(&sockets).unwrap();
         fs::set_permissions(&sockets, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         assert!(matches!(DataFolder::open(&path), Err(FolderError::Unsafe(_))));
-        fs::remove_dir_all(sockets).unwrap();
+        fs::remove_dir(sockets).unwrap();
         fs::remove_dir_all(path).unwrap();
     }
 }

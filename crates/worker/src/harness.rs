@@ -1,17 +1,13 @@
 //! A harness as its worker has it: through the socket of its holder.
 
-use std::{
-    io,
-    path::Path,
-    process::Stdio,
-    time::Duration,
-};
+use std::{io, path::Path, process::Stdio, time::Duration};
 
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{UnixStream, unix::OwnedReadHalf},
     process::Command,
     sync::mpsc,
+    task::JoinHandle,
     time::timeout,
 };
 
@@ -28,10 +24,20 @@ const REPORTS: usize = 64;
 /// What a holder tells.
 #[derive(Debug)]
 pub enum Report {
-    Line { next: u64, text: String },
-    LeftOut { next: u64, bytes: u64 },
-    Written { id: String },
-    WriteFailed { id: String },
+    Line {
+        next: u64,
+        text: String,
+    },
+    LeftOut {
+        next: u64,
+        bytes: u64,
+    },
+    Written {
+        id: String,
+    },
+    WriteFailed {
+        id: String,
+    },
     Exit(Exit),
     /// The holder is gone, and the harness with it.
     Lost,
@@ -44,6 +50,7 @@ pub struct Harness {
     /// Where the holder's spool begins.
     pub start: u64,
     commands: mpsc::UnboundedSender<ToHolder>,
+    sending: JoinHandle<()>,
     reports: mpsc::Receiver<Report>,
 }
 
@@ -65,6 +72,8 @@ impl Harness {
             .open(launch.folder.join("holder.log"))?;
         let mut holder = Command::new(exe)
             .arg("hold")
+            // The worker's own environment may hold its token.
+            .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -98,7 +107,7 @@ impl Harness {
         };
         let (commands, mut queue) = mpsc::unbounded_channel::<ToHolder>();
         let (tell, reports) = mpsc::channel(REPORTS);
-        tokio::spawn(async move {
+        let sending = tokio::spawn(async move {
             while let Some(command) = queue.recv().await {
                 let Ok(mut bytes) = serde_json::to_vec(&command) else { continue };
                 bytes.push(b'\n');
@@ -112,7 +121,7 @@ impl Harness {
             let _ = receive(&mut read, &tell).await;
             let _ = tell.send(Report::Lost).await;
         });
-        Ok(Self { held, start, commands, reports })
+        Ok(Self { held, start, commands, sending, reports })
     }
 
     pub async fn report(&mut self) -> Report {
@@ -122,6 +131,14 @@ impl Harness {
     pub fn send(&self, command: ToHolder) {
         // A holder that is gone shows as `Lost`.
         let _ = self.commands.send(command);
+    }
+
+    /// Lets the holder go, whose harness has ended. Done when it was told: a holder that
+    /// is not told waits a day.
+    pub async fn release(self) {
+        self.send(ToHolder::End);
+        drop(self.commands);
+        let _ = timeout(Duration::from_secs(1), self.sending).await;
     }
 
     pub fn write(&self, id: impl Into<String>, text: impl Into<String>) {

@@ -72,15 +72,32 @@ pub enum Entry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
-    Event { event: Event },
-    Asked { request: Box<Request> },
-    Withdrawn { key: RequestKey, reason: String, gone: bool },
-    Effect { key: RequestKey, effect: EffectKind },
-    NativeSession { id: String },
+    Event {
+        event: Event,
+    },
+    Asked {
+        request: Box<Request>,
+    },
+    Withdrawn {
+        key: RequestKey,
+        reason: String,
+        gone: bool,
+    },
+    Effect {
+        key: RequestKey,
+        effect: EffectKind,
+    },
+    NativeSession {
+        id: String,
+    },
     /// The prompt was handed over.
-    Written { run: RunId },
+    Written {
+        run: RunId,
+    },
     /// The run is over; its last event stands before this.
-    Ended { run: RunId },
+    Ended {
+        run: RunId,
+    },
 }
 
 /// An event that is made and not yet known to be stored.
@@ -246,7 +263,9 @@ impl State {
                         process.driver = driver;
                     }
                 }
-                changes.into_iter().for_each(|c| self.change(c));
+                for change in changes {
+                    self.change(change);
+                }
             }
             Entry::Stored { key, approval } => {
                 if let Some(r) = self.request_mut(&key) {
@@ -283,7 +302,9 @@ impl State {
                 self.events.iter_mut().for_each(|e| e.seq += by);
             }
             Entry::Gone { changes } => {
-                changes.into_iter().for_each(|c| self.change(c));
+                for change in changes {
+                    self.change(change);
+                }
                 self.process = None;
             }
         }

@@ -37,7 +37,7 @@ struct Run {
     /// The server: http://host:port or https://host:port.
     #[arg(long, env = "COUNTERSIGN_SERVER")]
     server: Option<String>,
-    /// The file that holds this worker's token. COUNTERSIGN_TOKEN may hold the token itself.
+    /// The file that holds this worker's token. `COUNTERSIGN_TOKEN` may hold the token itself.
     #[arg(long, env = "COUNTERSIGN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
     /// Where this worker keeps its journal. Without it, a folder under ~/.local/share.
@@ -86,7 +86,8 @@ fn main() -> ExitCode {
             };
         }
         Some(Command::Tether { parent, program }) => {
-            let (program, args) = program.split_first().map_or((OsString::new(), &[][..]), |(p, a)| (p.clone(), a));
+            let (program, args) =
+                program.split_first().map_or((OsString::new(), &[][..]), |(p, a)| (p.clone(), a));
             let error = worker::tether::tether(parent, &program, args);
             eprintln!("{} cannot be run: {error}.", program.display());
             return ExitCode::from(127);

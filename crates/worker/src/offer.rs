@@ -92,7 +92,8 @@ fn mode(id: &str, title: &str, asks: Asks) -> Mode {
 }
 
 fn version_of(program: &Path) -> Option<String> {
-    let out = Command::new(program).arg("--version").output().ok()?;
+    // Without the worker's own environment: that may hold its token.
+    let out = Command::new(program).arg("--version").env_clear().envs(passed(&[PASSED])).output().ok()?;
     let text = String::from_utf8(out.stdout).ok()?;
     text.split_whitespace().next().map(str::to_owned)
 }
@@ -140,7 +141,9 @@ fn claude() -> Option<Offer> {
     let problem = match version.as_deref().map(parse_version) {
         None => Some(format!("{} cannot be run. Check CLAUDE_BIN.", program.display())),
         Some(Some(found)) if found >= claude::OLDEST => None,
-        Some(_) => Some(format!("Claude Code {a}.{b}.{c} or newer is needed. Update it and start the worker again.")),
+        Some(_) => {
+            Some(format!("Claude Code {a}.{b}.{c} or newer is needed. Update it and start the worker again."))
+        }
     };
     let mut env = passed(&[PASSED, PASSED_TO_CLAUDE]);
     for name in [

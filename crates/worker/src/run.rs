@@ -57,7 +57,9 @@ pub enum RunError {
     Unauthorized(Url),
     #[error(transparent)]
     Folder(#[from] FolderError),
-    #[error("Another worker with this data folder has linked to the server. This one ends and writes nothing more to any agent.")]
+    #[error(
+        "Another worker with this data folder has linked to the server. This one ends and writes nothing more to any agent."
+    )]
     Fenced,
     #[error("This worker is too old or too new for the server. Install the worker that came with it.")]
     Version,
@@ -80,7 +82,11 @@ impl RunError {
 
 /// The websocket address of a server.
 fn link_url(server: &str) -> Result<Url, RunError> {
-    let bad = || RunError::Usage(format!("\"{server}\" is not an address. Give http://host:port or https://host:port."));
+    let bad = || {
+        RunError::Usage(format!(
+            "\"{server}\" is not an address. Give http://host:port or https://host:port."
+        ))
+    };
     let mut url = Url::parse(server).map_err(|_| bad())?;
     let scheme = match url.scheme() {
         "http" => "ws",
@@ -105,7 +111,11 @@ fn bearer(token: &Token) -> Result<HeaderValue, RunError> {
             RunError::Usage(format!("The token file {} cannot be read: {e}.", path.display()))
         })?,
     };
-    let bad = || RunError::Usage("The token is empty or not a token. Make one on the server's Workers page.".to_owned());
+    let bad = || {
+        RunError::Usage(
+            "The token is empty or not a token. Make one on the server's Workers page.".to_owned(),
+        )
+    };
     if text.trim().is_empty() {
         return Err(bad());
     }
@@ -127,20 +137,21 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     make_private(&workspace)?;
     let offers = offer::find(&exe, &workspace);
     if offers.is_empty() {
-        eprintln!("No harness was found: neither countersign-demo-agent beside this program nor claude on PATH.");
+        eprintln!(
+            "No harness was found: neither countersign-demo-agent beside this program nor claude on PATH."
+        );
     }
     let settings = Arc::new(Settings { data, exe, offers });
     let mut sessions = HashMap::new();
     for key in settings.data.sessions()? {
-        match session::open(key, &settings) {
-            Ok(handle) => drop(sessions.insert(key, handle)),
+        match session::open_if_due(key, &settings) {
+            Ok(handle) => sessions.extend(handle.map(|h| (key, h))),
             // The others can go on; this one's harness waits for someone to look.
             Err(error) => eprintln!("{error}"),
         }
     }
     let (tell, stop) = mpsc::channel(1);
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let leave = options.leave_harnesses;
     tokio::spawn(async move {
         tokio::select! {

@@ -22,6 +22,7 @@ use domain::{
     run::RunStatus,
     time::Timestamp,
 };
+use futures::FutureExt as _;
 use link::{
     frame::{INVALID_PARAMS, REFUSED, RpcError, UNAVAILABLE},
     message::{
@@ -31,7 +32,6 @@ use link::{
     },
     sequence::Outbox,
 };
-use futures::FutureExt as _;
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep_until},
@@ -43,7 +43,9 @@ use crate::{
     folder::DataFolder,
     harness::{Harness, Report},
     hold::wire::{Exit, Launch, ToHolder},
-    journal::{Change, End, Entry, Event, Intent, Journal, JournalError, Process, Prompted, Request, Run, State},
+    journal::{
+        Change, End, Entry, Event, Intent, Journal, JournalError, Process, Prompted, Request, Run, State,
+    },
     offer::Offer,
     uplink::{CallError, Link},
 };
@@ -51,7 +53,7 @@ use crate::{
 /// The largest action that fits a frame, as base64 with room for the rest.
 const INPUT_MAX: usize = 5 * 1024 * 1024;
 /// How long a harness may take until it can be prompted.
-const HANDSHAKE: Duration = Duration::from_secs(60);
+const HANDSHAKE: Duration = Duration::from_mins(1);
 /// How long a harness may take to stop a turn before it is killed.
 const STOPPING: Duration = Duration::from_secs(10);
 /// How long a harness may take to end.
@@ -64,7 +66,7 @@ const RETRY: Duration = Duration::from_secs(2);
 const READ_AHEAD: u64 = 256 * 1024;
 /// Events that wait for the server, beyond which the harness's lines stay in the
 /// holder's spool.
-const EVENTS_MAX: usize = 50_000;
+const EVENTS_MAX: usize = 4096;
 /// A worker that cannot write its journal must not go on.
 const EXIT_JOURNAL: i32 = 5;
 
@@ -83,7 +85,10 @@ pub type Reply<T> = oneshot::Sender<Result<T, RpcError>>;
 /// What a session is told.
 #[derive(Debug)]
 pub enum Order {
-    Linked { link: Link, acked: i64 },
+    Linked {
+        link: Link,
+        acked: i64,
+    },
     Unlinked,
     Prompt(Prompt, Reply<PromptReply>),
     Resolve(Resolve, Reply<ResolveReply>),
@@ -95,7 +100,11 @@ pub enum Order {
     Shutdown(oneshot::Sender<()>),
     Acked(i64),
     /// The server's answer to what was told about a request.
-    Told { key: RequestKey, epoch: i64, told: Told },
+    Told {
+        key: RequestKey,
+        epoch: i64,
+        told: Told,
+    },
 }
 
 /// What the server answered.
@@ -124,6 +133,7 @@ impl Handle {
     }
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is set and read alone; none excludes another")]
 struct Session {
     key: SessionId,
     settings: Arc<Settings>,
@@ -155,7 +165,7 @@ struct Session {
     /// The process was started to take up a conversation.
     resuming: bool,
     /// The native session the server knows of.
-    offered_session: Option<String>,
+    known_to_server: Option<String>,
     /// The worker ends: start nothing.
     stopping: bool,
     forgetting: bool,
@@ -164,11 +174,33 @@ struct Session {
 
 /// Opens a session and starts its task.
 pub fn open(key: SessionId, settings: &Arc<Settings>) -> Result<Handle, JournalError> {
-    let folder = settings
-        .data
-        .session(key)
-        .map_err(|e| JournalError::Io(settings.data.path().to_owned(), e))?;
+    let (folder, journal, state) = read(key, settings)?;
+    Ok(begin(key, settings, folder, journal, state))
+}
+
+/// Opens a session at the worker's start, if there is anything left to do for it.
+pub fn open_if_due(key: SessionId, settings: &Arc<Settings>) -> Result<Option<Handle>, JournalError> {
+    let (folder, journal, state) = read(key, settings)?;
+    // A folder of a process may be from a holder that no journal knows.
+    let has_process =
+        std::fs::read_dir(&folder).is_ok_and(|mut all| all.any(|e| e.is_ok_and(|e| e.path().is_dir())));
+    Ok((state.is_told() || has_process).then(|| begin(key, settings, folder, journal, state)))
+}
+
+fn read(key: SessionId, settings: &Settings) -> Result<(PathBuf, Journal, State), JournalError> {
+    let folder =
+        settings.data.session(key).map_err(|e| JournalError::Io(settings.data.path().to_owned(), e))?;
     let (journal, state) = Journal::open(&folder.join("journal.jsonl"))?;
+    Ok((folder, journal, state))
+}
+
+fn begin(
+    key: SessionId,
+    settings: &Arc<Settings>,
+    folder: PathBuf,
+    journal: Journal,
+    state: State,
+) -> Handle {
     let (orders, inbox) = mpsc::unbounded_channel();
     let (urgent, cancels) = mpsc::unbounded_channel();
     let held = Arc::new(Mutex::new(None));
@@ -195,14 +227,14 @@ pub fn open(key: SessionId, settings: &Arc<Settings>) -> Result<Handle, JournalE
         condemned: false,
         no_resume: false,
         resuming: false,
-        offered_session: None,
+        known_to_server: None,
         stopping: false,
         forgetting: false,
         closers: Vec::new(),
     };
     session.publish();
     tokio::spawn(session.run(inbox, cancels));
-    Ok(Handle { orders, urgent, held })
+    Handle { orders, urgent, held }
 }
 
 fn now() -> Timestamp {
@@ -315,7 +347,7 @@ impl Session {
                 stray.send(ToHolder::Kill);
                 stray.send(ToHolder::From { offset: u64::MAX });
                 while !matches!(stray.report().await, Report::Exit(_) | Report::Lost) {}
-                stray.send(ToHolder::End);
+                stray.release().await;
             }
             let _ = std::fs::remove_dir_all(path);
         }
@@ -343,7 +375,7 @@ impl Session {
                     self.ending = Some(String::new());
                 }
             }
-            _ => self.gone(None),
+            _ => self.gone(None).await,
         }
     }
 
@@ -402,7 +434,7 @@ impl Session {
         let Some(offer) = self.offer(&run.agent.harness) else {
             return self.could_not_start("this worker no longer offers it");
         };
-        let known = self.state.native_session.clone().or_else(|| self.offered_session.clone());
+        let known = self.state.native_session.clone().or_else(|| self.known_to_server.clone());
         let resumed = known.clone().filter(|_| !self.no_resume);
         let start = offer.start(&run.agent.mode, &folder, resumed.as_deref(), Uuid::new_v4());
         let mut driver = start.driver;
@@ -456,11 +488,7 @@ impl Session {
 
     fn could_not_start(&mut self, why: &str) {
         let mut changes = Vec::new();
-        self.end_run(
-            &mut changes,
-            RunStatus::Error,
-            Some(format!("The agent could not be started: {why}.")),
-        );
+        self.end_run(&mut changes, RunStatus::Error, Some(format!("The agent could not be started: {why}.")));
         self.commit(changes);
     }
 
@@ -493,7 +521,7 @@ impl Session {
     }
 
     /// The process is gone: so is everything it waited for.
-    fn gone(&mut self, exit: Option<&Exit>) {
+    async fn gone(&mut self, exit: Option<&Exit>) {
         let mut changes = Vec::new();
         let steps = self.driver.as_mut().map(Driver::flush).unwrap_or_default();
         self.take_steps(steps, &mut changes);
@@ -513,8 +541,7 @@ impl Session {
             None => text,
         };
         let was_ready = self.driver.as_ref().is_some_and(Driver::is_ready);
-        let lost_session =
-            self.resuming && exit.is_some_and(|e| e.stderr.contains("No conversation found"));
+        let lost_session = self.resuming && exit.is_some_and(|e| e.stderr.contains("No conversation found"));
         let asked_to_end = self.ending.take();
         if let Some(run) = self.state.run.clone() {
             let said = asked_to_end.clone().filter(|why| !why.is_empty());
@@ -527,8 +554,13 @@ impl Session {
                 }
                 _ if run.cancelling => self.end_run(&mut changes, RunStatus::Cancelled, None),
                 Prompted::Writing { .. } => {
-                    let unknown = "It is not known whether the prompt had reached it, so it is not sent again.";
-                    self.end_run(&mut changes, RunStatus::Error, Some(with_last(format!("{ended} {unknown}"))));
+                    let unknown =
+                        "It is not known whether the prompt had reached it, so it is not sent again.";
+                    self.end_run(
+                        &mut changes,
+                        RunStatus::Error,
+                        Some(with_last(format!("{ended} {unknown}"))),
+                    );
                 }
                 Prompted::Written => {
                     let detail = said.unwrap_or_else(|| with_last(ended));
@@ -540,7 +572,7 @@ impl Session {
         self.append(&Entry::Gone { changes }, true);
         self.state.process = None;
         if let Some(harness) = self.harness.take() {
-            harness.send(ToHolder::End);
+            harness.release().await;
         }
         if let Some(folder) = folder {
             let _ = std::fs::remove_dir_all(folder);
@@ -575,7 +607,9 @@ impl Session {
                 self.read_to(next, steps);
             }
             Report::LeftOut { next, bytes } => {
-                let text = format!("The agent sent a line of {bytes} bytes that could not be kept. It was left out.");
+                let text = format!(
+                    "The agent sent a line of {bytes} bytes that could not be kept. It was left out."
+                );
                 let steps = vec![Step::Event(EventBody::Notice { text, alarm: true })];
                 self.read_to(next, steps);
             }
@@ -587,7 +621,7 @@ impl Session {
                     self.commit(changes);
                 }
             }
-            Report::Exit(exit) => self.gone(Some(&exit)),
+            Report::Exit(exit) => self.gone(Some(&exit)).await,
             Report::Lost => {
                 self.harness = None;
                 self.take_up().await;
@@ -798,7 +832,8 @@ impl Session {
             .collect();
         for (key, answered) in concerned {
             let Some(answered) = answered else {
-                let text = "The agent reports a result of a call whose permission request nobody has answered.";
+                let text =
+                    "The agent reports a result of a call whose permission request nobody has answered.";
                 self.event(changes, EventBody::Notice { text: text.to_owned(), alarm: true });
                 self.withdraw(changes, key, "The agent went on without an answer.".to_owned(), false);
                 continue;
@@ -880,9 +915,11 @@ impl Session {
             self.prompt_written(&mut changes);
             self.commit(changes);
         } else if let Some(decision) = id.strip_prefix("answer:") {
-            let found = self.state.requests.iter().find(|r| {
-                r.intent.as_ref().is_some_and(|i| i.decision.to_string() == decision)
-            });
+            let found = self
+                .state
+                .requests
+                .iter()
+                .find(|r| r.intent.as_ref().is_some_and(|i| i.decision.to_string() == decision));
             if let Some(key) = found.map(|r| r.key.clone()) {
                 self.applied(&key);
             }
@@ -1005,7 +1042,7 @@ impl Session {
                 "The folder {folder} does not exist on the worker's machine. Make it, or change the agent's folder."
             ));
         }
-        self.offered_session = prompt.native_session;
+        self.known_to_server = prompt.native_session;
         self.record(Entry::Prompt { run: prompt.run, agent: prompt.agent, text: prompt.text }, true);
         reply(PromptOutcome::Accepted, None)
     }
@@ -1031,8 +1068,13 @@ impl Session {
     fn stop_run(&mut self, run: RunId, failed: Option<String>) {
         let reason = failed.clone().unwrap_or_else(|| "The run was stopped.".to_owned());
         self.record(Entry::Cancelling { run, failed }, true);
-        let open: Vec<RequestKey> =
-            self.state.requests.iter().filter(|r| r.run == run && r.is_open()).map(|r| r.key.clone()).collect();
+        let open: Vec<RequestKey> = self
+            .state
+            .requests
+            .iter()
+            .filter(|r| r.run == run && r.is_open())
+            .map(|r| r.key.clone())
+            .collect();
         let mut changes = Vec::new();
         for key in &open {
             self.withdraw(&mut changes, key.clone(), reason.clone(), false);
@@ -1098,11 +1140,11 @@ impl Session {
                     self.record(Entry::Stored { key, approval: stored.approval }, false);
                 }
             }
-            Told::Request(Err(CallError::Refused(error))) if error.code == INVALID_PARAMS => {
+            Told::Request(Err(CallError::Refused(error))) if is_final(&error) => {
                 self.give_up(&key, &format!("The server did not take the request: {}", error.message));
             }
             Told::End(Ok(())) => self.record(Entry::Reported { key }, false),
-            Told::End(Err(CallError::Refused(error))) if error.code == INVALID_PARAMS => {
+            Told::End(Err(CallError::Refused(error))) if is_final(&error) => {
                 tracing::warn!(session = %self.key, %error, "the server does not take how a request ended");
                 self.record(Entry::Reported { key }, false);
             }
@@ -1169,7 +1211,10 @@ impl Session {
             .map(|r| r.key.clone())
             .collect();
         for key in late {
-            self.give_up(&key, "The request could not be stored in time, so it was refused. Nobody was asked.");
+            self.give_up(
+                &key,
+                "The request could not be stored in time, so it was refused. Nobody was asked.",
+            );
         }
     }
 
@@ -1184,7 +1229,7 @@ impl Session {
             .chain(self.retry_at.values().copied().filter(|t| *t > instant))
             .chain(deadlines)
             .min()
-            .unwrap_or(instant + Duration::from_secs(3600))
+            .unwrap_or(instant + Duration::from_hours(1))
     }
 
     /// Sends what the server may get now.
@@ -1302,8 +1347,7 @@ fn judge(state: &State, resolve: &Resolve, fenced: bool) -> Judged {
     let Some(request) = state.request(&resolve.request_key) else {
         return settled(Unknown, "No such request was ever asked here.");
     };
-    let answer =
-        AnswerDigest::of(resolve.approval, resolve.decision, resolve.action_digest, &resolve.answer);
+    let answer = AnswerDigest::of(resolve.approval, resolve.decision, resolve.action_digest, &resolve.answer);
     if request.digest != resolve.action_digest {
         return settled(DigestMismatch, "The request the agent waits for is not the one that was decided.");
     }
@@ -1327,4 +1371,10 @@ fn judge(state: &State, resolve: &Resolve, fenced: bool) -> Judged {
         }
         (None, None) => Judged::Give,
     }
+}
+
+/// Whether the server will never take what was told, however often: the run is over,
+/// another action stands under the same id, or it cannot be read.
+fn is_final(error: &RpcError) -> bool {
+    matches!(error.code, INVALID_PARAMS | REFUSED)
 }

@@ -53,6 +53,7 @@ impl Link {
     }
 
     /// The same link under the epoch the server has issued.
+    #[must_use]
     pub fn with_epoch(mut self, epoch: Epoch) -> Self {
         self.epoch = epoch;
         self

@@ -9,7 +9,7 @@ use std::{
 use axum::{
     Extension, Form,
     extract::{ConnectInfo, Path, State},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, header},
     response::{IntoResponse, Redirect, Response},
 };
 use domain::{failure::Failure, id::UserId, user};
@@ -22,6 +22,7 @@ use crate::{
         limit::Verdict,
         password,
     },
+    routes::failed,
     state::AppState,
 };
 
@@ -105,11 +106,6 @@ async fn welcome(state: &AppState, id: UserId, to: &str) -> Response {
         },
         Err(error) => failed(error.into_failure()),
     }
-}
-
-fn failed(failure: Failure) -> Response {
-    let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    (status, format!("{failure}\n")).into_response()
 }
 
 /// `text` as a value of a query.

@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use crate::{auth::cookie, state::AppState};
+use crate::{auth::cookie, routes::failed, state::AppState};
 
 /// Refuses a `Host` that is not ours: a rebound name passes an origin check.
 pub async fn host(State(state): State<AppState>, request: Request, next: Next) -> Response {
@@ -35,9 +35,7 @@ pub async fn session(State(state): State<AppState>, mut request: Request, next: 
             }
             Ok(None) => {}
             Err(error) => {
-                let failure = error.into_failure();
-                let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
-                return (status, format!("{failure}\n")).into_response();
+                return failed(error.into_failure());
             }
         }
     }

@@ -35,7 +35,7 @@ use link::{
 use store::{Token, worker};
 use tokio::sync::oneshot;
 
-use crate::state::AppState;
+use crate::{routes::failed, state::AppState};
 
 /// How long a worker may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
@@ -90,11 +90,7 @@ pub async fn link(State(state): State<AppState>, headers: HeaderMap, upgrade: We
             "The worker's token is unknown or revoked. An admin makes a new one under Agents & workers.\n",
         )
             .into_response(),
-        Err(error) => {
-            let failure = error.into_failure();
-            let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
-            (status, format!("{failure}\n")).into_response()
-        }
+        Err(error) => failed(error.into_failure()),
     }
 }
 

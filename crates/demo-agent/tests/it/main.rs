@@ -1,5 +1,7 @@
 //! The agent as its client sees it: a real process, real lines, real files.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::{
     io::{BufRead as _, BufReader, Write as _},
     path::PathBuf,
@@ -31,7 +33,9 @@ impl Agent {
         agent.send(&json!({"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}));
         assert_eq!(agent.answer(1)["result"]["protocolVersion"], 1);
         let cwd = agent.folder.clone();
-        agent.send(&json!({"jsonrpc":"2.0","id":2,"method":"session/new","params":{"cwd":cwd,"mcpServers":[]}}));
+        agent.send(
+            &json!({"jsonrpc":"2.0","id":2,"method":"session/new","params":{"cwd":cwd,"mcpServers":[]}}),
+        );
         agent.session = agent.answer(2)["result"]["sessionId"].clone();
         let params = json!({"sessionId": agent.session, "modeId": mode});
         agent.send(&json!({"jsonrpc":"2.0","id":3,"method":"session/set_mode","params":params}));

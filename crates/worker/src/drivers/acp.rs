@@ -91,7 +91,8 @@ struct Offered {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ToolCall<'a> {
-    tool_call_id: String,
+    #[serde(rename = "toolCallId")]
+    id: String,
     #[serde(default)]
     title: Option<String>,
     #[serde(default)]
@@ -117,8 +118,8 @@ struct Notification<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Update<'a> {
-    #[serde(borrow)]
-    session_update: Cow<'a, str>,
+    #[serde(rename = "sessionUpdate", borrow)]
+    kind: Cow<'a, str>,
     #[serde(default)]
     content: Option<Value>,
     #[serde(default)]
@@ -224,7 +225,7 @@ impl Acp {
         let tool = call
             .kind
             .clone()
-            .or_else(|| self.kinds.get(&call.tool_call_id).cloned())
+            .or_else(|| self.kinds.get(&call.id).cloned())
             .unwrap_or_else(|| "tool".to_owned());
         let words = words_of(&call, input, &tool, &self.folder);
         vec![Step::Ask(Box::new(Ask {
@@ -232,7 +233,7 @@ impl Acp {
             tool,
             input: Bytes(input.as_bytes().to_vec()),
             sub_agent: None,
-            call_id: Some(call.tool_call_id),
+            call_id: Some(call.id),
             words,
             options: request
                 .options
@@ -307,7 +308,7 @@ impl Acp {
         if Some(&notification.session_id) != self.session.as_ref() {
             return Vec::new();
         }
-        match &*update.session_update {
+        match &*update.kind {
             kind @ ("agent_message_chunk" | "agent_thought_chunk") => {
                 let content = update.content.unwrap_or_default();
                 let text = match content["text"].as_str() {
@@ -320,7 +321,7 @@ impl Acp {
                 let Ok(call) = serde_json::from_str::<ToolCall<'_>>(notification.update.get()) else {
                     return vec![unreadable()];
                 };
-                let steps = self.called(call, &update.session_update == "tool_call");
+                let steps = self.called(call, &update.kind == "tool_call");
                 self.after_text(steps)
             }
             "current_mode_update" => {
@@ -357,7 +358,7 @@ impl Acp {
             if self.kinds.len() >= KINDS_MAX {
                 self.kinds.pop_first();
             }
-            self.kinds.insert(call.tool_call_id.clone(), kind.clone());
+            self.kinds.insert(call.id.clone(), kind.clone());
         }
         let mut steps = Vec::new();
         if first {
@@ -369,18 +370,18 @@ impl Acp {
                 action::view(&tool, &self.folder, input.as_bytes()).title()
             };
             shorten(&mut input);
-            let call_id = call.tool_call_id.clone();
+            let call_id = call.id.clone();
             steps.push(Step::Event(EventBody::Called { call_id, tool, summary, input, sub_agent: None }));
         }
         if let Some(status @ ("completed" | "failed")) = call.status.as_deref() {
-            self.kinds.remove(&call.tool_call_id);
+            self.kinds.remove(&call.id);
             let output = texts(call.content.as_deref().unwrap_or_default());
             let output = match (output.is_empty(), call.raw_output) {
                 (true, Some(Value::String(text))) => text,
                 (true, Some(raw)) if !raw.is_null() => raw.to_string(),
                 _ => output,
             };
-            steps.push(returned(call.tool_call_id, output, status == "failed"));
+            steps.push(returned(call.id, output, status == "failed"));
         }
         steps
     }
@@ -398,11 +399,11 @@ fn update_of_call(text: &str) -> Result<Update<'_>, serde_json::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Kind<'a> {
-        #[serde(borrow)]
-        session_update: Cow<'a, str>,
+        #[serde(rename = "sessionUpdate", borrow)]
+        kind: Cow<'a, str>,
     }
     serde_json::from_str::<Kind<'_>>(text).map(|kind| Update {
-        session_update: kind.session_update,
+        kind: kind.kind,
         content: None,
         current_mode_id: None,
     })
@@ -426,7 +427,11 @@ fn words_of(call: &ToolCall<'_>, input: &str, tool: &str, folder: &str) -> Optio
         let repeats = value.as_object().is_some_and(|o| o.values().any(|v| v.as_str() == Some(title)));
         !repeats && *title != action::view(tool, folder, input.as_bytes()).title()
     });
-    Some(beside).filter(|t| !t.is_empty()).or(title).filter(|t| !t.trim().is_empty()).or_else(|| action::words_in(input.as_bytes()))
+    Some(beside)
+        .filter(|t| !t.is_empty())
+        .or(title)
+        .filter(|t| !t.trim().is_empty())
+        .or_else(|| action::words_in(input.as_bytes()))
 }
 
 fn ended(result: Option<Value>, failed: Option<&Value>) -> Step {
@@ -452,10 +457,7 @@ fn ended(result: Option<Value>, failed: Option<&Value>) -> Step {
 }
 
 fn error(id: &str, code: i32, message: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{}}}}}"#,
-        quoted(message)
-    )
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{}}}}}"#, quoted(message))
 }
 
 fn selected(id: &str, option: &str) -> String {
@@ -494,8 +496,11 @@ pub fn answer(ask: &Ask, answer: &Answer) -> Result<String, String> {
             .ok_or("The decision names none of the answers the agent offers.")?,
         None => return Ok(refuse(&ask.native_id, &ask.options)),
     };
-    let option =
-        ask.options.iter().find(|o| o.id == id).ok_or("The agent does not offer the answer that was chosen.")?;
+    let option = ask
+        .options
+        .iter()
+        .find(|o| o.id == id)
+        .ok_or("The agent does not offer the answer that was chosen.")?;
     // A refusal must never travel as an answer that allows, nor the other way round.
     if approves == option.kind.starts_with("reject") {
         return Err("The answer that was chosen does not fit the decision.".to_owned());
@@ -516,7 +521,8 @@ mod tests {
             &acp.line(r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}"#)[..],
             [Step::Write(l)] if l.contains("session/new")
         ));
-        let steps = acp.line(r#"{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s","modes":{"currentModeId":"auto"}}}"#);
+        let steps = acp
+            .line(r#"{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s","modes":{"currentModeId":"auto"}}}"#);
         assert!(matches!(&steps[..], [Step::NativeSession(_), Step::Write(l)] if l.contains("set_mode")));
         assert_eq!(acp.line(r#"{"jsonrpc":"2.0","id":3,"result":{}}"#), [], "the order alone is no proof");
         assert_eq!(acp.line(&mode("ask")).last(), Some(&Step::Ready));

@@ -98,8 +98,8 @@ struct Response<'a> {
     request_id: String,
     #[serde(default)]
     error: Option<String>,
-    #[serde(default)]
-    response: Option<Value>,
+    #[serde(default, rename = "response")]
+    body: Option<Value>,
     #[serde(default, borrow)]
     pending_permission_requests: Option<Vec<Request<'a>>>,
 }
@@ -190,10 +190,10 @@ impl Claude {
             return Vec::new();
         }
         let Ok(line) = serde_json::from_str::<Line<'_>>(text) else {
-            return self.refuse_unreadable(text);
+            return Self::refuse_unreadable(text);
         };
         match (&*line.kind, line.subtype.as_deref()) {
-            ("control_request", _) => self.request(line.request_id, line.request),
+            ("control_request", _) => Self::request(line.request_id, line.request),
             ("control_cancel_request", _) => line
                 .request_id
                 .map(|native_id| Step::Withdrawn {
@@ -216,7 +216,7 @@ impl Claude {
     }
 
     /// A request that cannot be read must still be refused, or the agent waits for ever.
-    fn refuse_unreadable(&self, text: &str) -> Vec<Step> {
+    fn refuse_unreadable(text: &str) -> Vec<Step> {
         let mut steps = vec![unreadable()];
         if let Ok(value) = serde_json::from_str::<Value>(text)
             && value["type"] == "control_request"
@@ -227,7 +227,7 @@ impl Claude {
         steps
     }
 
-    fn request(&self, id: Option<String>, request: Option<&RawValue>) -> Vec<Step> {
+    fn request(id: Option<String>, request: Option<&RawValue>) -> Vec<Step> {
         let (Some(id), Some(request)) = (id, request) else { return vec![unreadable()] };
         let subtype = serde_json::from_str::<Subtype<'_>>(request.get());
         if subtype.as_ref().is_ok_and(|s| s.subtype == "can_use_tool") {
@@ -258,7 +258,7 @@ impl Claude {
             let why = response.error.unwrap_or_default();
             return vec![Step::Fatal(format!("Claude Code refused to start: {why}"))];
         }
-        let body = response.response.unwrap_or_default();
+        let body = response.body.unwrap_or_default();
         let (Some(pending), Some(_)) = (response.pending_permission_requests, body["session_state"].as_str())
         else {
             return vec![Step::Fatal(format!(
@@ -426,9 +426,8 @@ fn ask(native_id: String, request: &RawValue) -> Option<Ask> {
     // word of the agent.
     let words = action::words_in(input).or_else(|| {
         let value: Value = serde_json::from_slice(input).ok()?;
-        let repeats = |text: &str| {
-            value.as_object().is_some_and(|o| o.values().any(|v| v.as_str() == Some(text)))
-        };
+        let repeats =
+            |text: &str| value.as_object().is_some_and(|o| o.values().any(|v| v.as_str() == Some(text)));
         request.description.filter(|text| !text.is_empty() && !repeats(text))
     });
     Some(Ask {
@@ -498,7 +497,8 @@ mod tests {
     // Lines as 2.1.332 wrote them, shortened.
     const ASK: &str = r#"{"type":"control_request","request_id":"1ae94614","request":{"subtype":"can_use_tool","tool_name":"Bash","display_name":"Bash","input":{"command":"touch /w/x","description":"demo","n":9007199254740993},"description":"demo","permission_suggestions":[],"blocked_path":"/w/x","tool_use_id":"toolu_1"}}"#;
     const RESULT: &str = r#"{"duration_api_ms":71,"stop_reason":"end_turn","type":"result","subtype":"success","is_error":false,"result":"the end"}"#;
-    const IDLE: &str = r#"{"type":"system","subtype":"session_state_changed","state":"idle","uuid":"d2","session_id":"s"}"#;
+    const IDLE: &str =
+        r#"{"type":"system","subtype":"session_state_changed","state":"idle","uuid":"d2","session_id":"s"}"#;
 
     fn initialized(state: &str, mode: &str, pending: &str) -> String {
         format!(
@@ -604,7 +604,9 @@ mod tests {
     fn events_are_made_of_blocks() {
         let claude = &mut ready();
         let steps = claude.line(r#"{"type":"assistant","message":{"content":[{"type":"text","text":"hello"},{"type":"tool_use","id":"t","name":"Bash","input":{"command":"ls"}}]},"parent_tool_use_id":null}"#);
-        assert!(matches!(&steps[0], Step::Event(EventBody::Said { text, sub_agent: None }) if text == "hello"));
+        assert!(
+            matches!(&steps[0], Step::Event(EventBody::Said { text, sub_agent: None }) if text == "hello")
+        );
         assert!(matches!(&steps[1], Step::Event(EventBody::Called { summary, .. }) if summary == "ls"));
         let steps = claude.line(r#"{"type":"user","message":{"role":"user","content":[{"type":"tool_result","content":"no","is_error":true,"tool_use_id":"t"}]}}"#);
         assert!(
@@ -621,7 +623,8 @@ mod tests {
         assert!(refused(&claude.line(&ASK.replace("\"input\"", "\"inputs\"")), "deny"));
         let hook = r#"{"type":"control_request","request_id":"h","request":{"subtype":"hook_callback"}}"#;
         assert!(refused(&claude.line(hook), "error"));
-        let doubled = ASK.replace(r#""type":"control_request","#, r#""type":"control_request","request_id":"x","#);
+        let doubled =
+            ASK.replace(r#""type":"control_request","#, r#""type":"control_request","request_id":"x","#);
         assert!(refused(&claude.line(&doubled), "deny"));
         assert_eq!(claude.line("nonsense"), [unreadable()]);
         assert_eq!(claude.line(r#"{"type":"odd"}"#), []);

@@ -24,13 +24,19 @@ pub enum Step {
     Ask(Box<Ask>),
     /// Everything the harness waits for now: what is not in it is withdrawn.
     Listed(Vec<Ask>),
-    Withdrawn { native_id: String, reason: String },
+    Withdrawn {
+        native_id: String,
+        reason: String,
+    },
     /// The harness has told its own id of the conversation.
     NativeSession(String),
     /// The handshake is done and the ordered mode was read back.
     Ready,
     /// Nothing goes on and nothing can ask any more.
-    Idle { status: RunStatus, detail: Option<String> },
+    Idle {
+        status: RunStatus,
+        detail: Option<String>,
+    },
     /// The harness must not go on; a sentence says why.
     Fatal(String),
 }

@@ -40,7 +40,7 @@ const STDERR_MAX: usize = 64 * 1024;
 /// How long output is still read after the harness ended: what it started may hold the pipe.
 const DRAIN: Duration = Duration::from_secs(1);
 /// How long a holder waits for a worker to take the exit status.
-const EXIT_KEPT: Duration = Duration::from_secs(24 * 3600);
+const EXIT_KEPT: Duration = Duration::from_hours(24);
 
 /// What waits to be handed to the harness.
 enum Input {
@@ -311,11 +311,7 @@ async fn connection(shared: Arc<Shared>, stream: UnixStream, replaced: Arc<Notif
     let hello = {
         let mut inner = shared.lock();
         inner.confirm = Some(confirm);
-        FromHolder::Hello {
-            held: shared.held.clone(),
-            start: inner.spool.start(),
-            end: inner.spool.end(),
-        }
+        FromHolder::Hello { held: shared.held.clone(), start: inner.spool.start(), end: inner.spool.end() }
     };
     if send(&mut write, &hello, None).await.is_err() {
         return;

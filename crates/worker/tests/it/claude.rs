@@ -1,7 +1,7 @@
 //! The same with the real Claude Code against a scripted endpoint. Needs `CLAUDE_BIN`
 //! and says loudly when it is not there; the endpoint is a few lines of this file.
 
-use std::{path::Path, time::Duration};
+use std::{io::Write as _, path::Path, time::Duration};
 
 use domain::{event::EventBody, run::RunStatus};
 use link::message::{CancelOutcome, EffectKind, ResolveOutcome};
@@ -18,7 +18,11 @@ use crate::world::{World, approve, reject};
 async fn world() -> Option<World> {
     let bin = std::env::var("CLAUDE_BIN").ok().filter(|p| Path::new(p).is_file());
     let Some(bin) = bin else {
-        eprintln!("SKIPPED: CLAUDE_BIN names no program, so Claude Code was not tested here.");
+        // Straight to the stream: the test harness swallows the macros' output.
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: CLAUDE_BIN names no program, so Claude Code was not tested here."
+        );
         return None;
     };
     let port = endpoint().await;
@@ -32,7 +36,9 @@ async fn world() -> Option<World> {
         ("ANTHROPIC_API_KEY", "dummy".to_owned()),
     ];
     let env = env.map(|(name, value)| (name.to_owned(), value));
-    Some(World::new("claude", "default", env.to_vec()).await)
+    let mut world = World::new("claude", "default", env.to_vec()).await;
+    world.litter.push(home);
+    Some(world)
 }
 
 /// An endpoint whose model plays the turns written in the prompt after `SCRIPT:`; which
@@ -72,7 +78,10 @@ async fn serve(stream: TcpStream) -> Option<()> {
         let head = "HTTP/1.1 200 OK\r\nconnection: keep-alive\r\nrequest-id: req_test\r\n";
         let text = if body["stream"] == true {
             let events = events(&answer);
-            format!("{head}content-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{events}", events.len())
+            format!(
+                "{head}content-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{events}",
+                events.len()
+            )
         } else {
             format!("{head}content-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}")
         };
@@ -99,7 +108,9 @@ fn turn(body: &Value) -> Vec<Value> {
     let messages = body["messages"].as_array().unwrap_or(&empty);
     for (i, message) in messages.iter().enumerate().rev() {
         let text = texts(message);
-        let Some((_, script)) = text.split_once("SCRIPT:").filter(|_| message["role"] == "user") else { continue };
+        let Some((_, script)) = text.split_once("SCRIPT:").filter(|_| message["role"] == "user") else {
+            continue;
+        };
         let script = script.lines().next().unwrap_or_default();
         let turns: Vec<Vec<Value>> = serde_json::from_str(script).unwrap_or_default();
         let n = messages[i + 1..].iter().filter(|m| m["role"] == "assistant").count();
@@ -131,15 +142,15 @@ fn events(blocks: &[Value]) -> String {
     let stop = if calls { "tool_use" } else { "end_turn" };
     all.push(json!({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null}, "usage": {"output_tokens": 1}}));
     all.push(json!({"type": "message_stop"}));
-    all.iter().map(|e| format!("event: {}\ndata: {e}\n\n", e["type"].as_str().unwrap())).collect()
+    let lines: Vec<String> =
+        all.iter().map(|e| format!("event: {}\ndata: {e}\n\n", e["type"].as_str().unwrap())).collect();
+    lines.concat()
 }
 
 /// A prompt that makes the model append lines to files, each by its own call.
 fn appending(world: &World, names: &[&str]) -> String {
     let work = world.folder.join("work").display().to_string();
-    let call = |name: &&str| {
-        json!([{"tool": "Bash", "input": {"command": format!("echo ran >> {work}/{name}"), "description": "List files"}}])
-    };
+    let call = |name: &&str| json!([{"tool": "Bash", "input": {"command": format!("echo ran >> {work}/{name}"), "description": "List files"}}]);
     let mut turns: Vec<Value> = names.iter().map(call).collect();
     turns.push(json!([{"text": "the end"}]));
     format!("SCRIPT:{}", json!(turns))

@@ -146,6 +146,21 @@ async fn a_worker_killed_again_and_again_loses_and_doubles_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_is_handed_over_once_wherever_the_worker_dies() {
+    let mut world = World::demo().await;
+    world.mode = "auto".into();
+    for n in 0..6 {
+        let run = world.begin(&format!("append a.txt: {n}")).await;
+        tokio::time::sleep(std::time::Duration::from_millis(n * n * 3)).await;
+        world.kill().await;
+        world.start().await;
+        assert_eq!(world.ended(run).await, (RunStatus::Completed, None));
+    }
+    assert_eq!(world.file("a.txt").as_deref(), Some("0\n1\n2\n3\n4\n5\n"));
+    world.no_gap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_killed_harness_withdraws_its_request_and_a_late_approve_finds_nothing() {
     let world = World::demo().await;
     let run = world.begin("Buy milk").await;
@@ -163,7 +178,11 @@ async fn a_killed_harness_withdraws_its_request_and_a_late_approve_finds_nothing
     let next = world.begin("say hi").await;
     assert_eq!(world.ended(next).await.0, RunStatus::Completed);
     let seen = world.server.seen.lock().unwrap();
-    assert!(seen.events.iter().any(|e| matches!(&e.body, EventBody::Notice { text, .. } if text.contains("anew"))));
+    assert!(
+        seen.events
+            .iter()
+            .any(|e| matches!(&e.body, EventBody::Notice { text, .. } if text.contains("anew")))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,8 +282,9 @@ async fn a_request_is_kept_while_the_link_is_away_and_stored_afterwards() {
     world.pid(run).await;
     world.server.set(|s| s.refuse_links = true);
     world.server.cut(0);
-    world.server.set(|s| s.refuse_to_store = false);
     world.server.set(|s| s.refuse_links = false);
+    world.linked(2).await;
+    world.server.set(|s| s.refuse_to_store = false);
     let asked = world.request(0).await;
     assert_eq!(world.resolve(&asked, approve(ALLOW)).await.outcome, ResolveOutcome::Applied);
     world.ended(run).await;

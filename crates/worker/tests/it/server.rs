@@ -237,13 +237,11 @@ impl Server {
                 changed.await;
             }
         });
-        match found.await {
-            Ok(found) => found,
-            Err(_) => {
-                let seen = self.seen.lock().unwrap();
-                panic!("never seen: {what}; events: {:#?}; withdrawn: {:?}", seen.events, seen.withdrawn)
-            }
+        if let Ok(found) = found.await {
+            return found;
         }
+        let seen = self.seen.lock().unwrap();
+        panic!("never seen: {what}; events: {:#?}; withdrawn: {:?}", seen.events, seen.withdrawn)
     }
 
     pub fn set(&self, change: impl FnOnce(&mut Seen)) {

@@ -1,10 +1,6 @@
 //! A worker process with its data folder, and the server it links to.
 
-use std::{
-    path::PathBuf,
-    process::Stdio,
-    time::Duration,
-};
+use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use domain::{
     agent::AgentSpec,
@@ -18,7 +14,10 @@ use domain::{
 use link::message::{
     Cancel, CancelOutcome, EffectKind, PermissionRequest, Prompt, PromptReply, Resolve, ResolveReply,
 };
-use tokio::{process::{Child, Command}, time::timeout};
+use tokio::{
+    process::{Child, Command},
+    time::timeout,
+};
 use uuid::Uuid;
 
 use crate::server::{Server, TOKEN};
@@ -32,6 +31,8 @@ pub struct World {
     pub hitl_timeout_s: i64,
     env: Vec<(String, String)>,
     worker: Option<Child>,
+    /// Removed at the end, besides the folder.
+    pub litter: Vec<PathBuf>,
 }
 
 pub fn approve(option: Option<&str>) -> Answer {
@@ -51,9 +52,37 @@ pub fn reject(option: Option<&str>, message: Option<&str>) -> Answer {
 impl World {
     /// A worker linked to a new server, offering the demo agent, in mode `ask`.
     pub async fn demo() -> Self {
-        let demo = PathBuf::from(env!("CARGO_BIN_EXE_countersign-worker")).with_file_name("countersign-demo-agent");
+        let demo =
+            PathBuf::from(env!("CARGO_BIN_EXE_countersign-worker")).with_file_name("countersign-demo-agent");
         assert!(demo.is_file(), "build the demo agent first: cargo build -p demo-agent");
         Self::new("demo", "ask", Vec::new()).await
+    }
+
+    /// A worker whose demo agent is a shell script that has done the handshake; `body`
+    /// goes on with the prompt in `$line`. `ask ID COMMAND` asks for permission.
+    pub async fn scripted(body: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("cs-script-{}", Uuid::new_v4().simple()));
+        let head = r#"#!/bin/sh
+[ "$1" = --version ] && { echo 1; exit; }
+ask() {
+  echo '{"jsonrpc":"2.0","id":'$1',"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"c'$1'","kind":"execute","rawInput":{"command":"'$2'"}},"options":[{"optionId":"a","name":"A","kind":"allow_once"},{"optionId":"r","name":"R","kind":"reject_once"}]}}'
+}
+result() {
+  echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call_update","toolCallId":"'$1'","status":"completed","content":[]}}}'
+}
+take() { read -r line && echo "$line" >> answers; }
+over() { echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn"}}'; }
+read -r line; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
+read -r line; echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s","modes":{"currentModeId":"ask"}}}'
+read -r line; echo '{"jsonrpc":"2.0","id":3,"result":{}}'
+read -r line
+"#;
+        std::fs::write(&path, format!("{head}{body}\n")).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let env = vec![("COUNTERSIGN_DEMO_AGENT".to_owned(), path.display().to_string())];
+        let mut world = Self::new("demo", "ask", env).await;
+        world.litter.push(path);
+        world
     }
 
     pub async fn new(harness: &'static str, mode: &str, env: Vec<(String, String)>) -> Self {
@@ -69,6 +98,7 @@ impl World {
             hitl_timeout_s: 900,
             env,
             worker: None,
+            litter: Vec::new(),
         };
         world.start().await;
         world
@@ -233,10 +263,17 @@ impl Drop for World {
                 }
             }
         }
+        // Its own socket folder and no other: by name, and only what is in it of ours.
+        if let Ok(data) = self.folder.join("data").canonicalize() {
+            let _ = std::fs::remove_dir_all(worker::folder::socket_folder_of(&data));
+        }
         if std::thread::panicking() {
             eprintln!("left for a look: {}", self.folder.display());
         } else {
             let _ = std::fs::remove_dir_all(&self.folder);
+            for path in &self.litter {
+                let _ = std::fs::remove_dir_all(path).or_else(|_| std::fs::remove_file(path));
+            }
         }
     }
 }

@@ -1,0 +1,403 @@
+//! `/link`, from the worker's side.
+
+use std::time::Duration;
+
+use domain::{
+    agent::{Asks, Mode},
+    approval::RequestKey,
+    decision::Outcome,
+    digest::{ActionDigest, ActionFields, AnswerDigest},
+    event::EventBody,
+    id::{Incarnation, RunId, SessionId},
+    run::RunStatus,
+    time::Timestamp,
+    worker::{Capabilities, HarnessOffer, Permissions},
+};
+use futures::{SinkExt as _, StreamExt as _};
+use link::{
+    frame::{Frame, Message as _, RpcError, body, close},
+    message::{
+        Acknowledge, Bytes, Cancel, CancelOutcome, CancelReply, Environment, Hello, PermissionRequest,
+        PermissionStored, Prompt, PromptOutcome, PromptReply, Resolve, ResolveOutcome, ResolveReply, SessionEvent,
+        Welcome, WorkerSelf,
+    },
+};
+use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as _};
+use uuid::Uuid;
+
+use crate::product::Product;
+
+type Socket = tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
+
+struct Worker {
+    socket: Socket,
+    epoch: i64,
+    calls: u64,
+}
+
+async fn connect(p: &Product, token: &str) -> Result<Socket, (u16, String)> {
+    let mut request = format!("ws://{}/link", p.address).into_client_request().expect("a request");
+    request.headers_mut().insert("authorization", format!("Bearer {token}").parse().expect("a value"));
+    match tokio_tungstenite::connect_async(request).await {
+        Ok((socket, _)) => Ok(socket),
+        Err(tungstenite::Error::Http(answer)) => {
+            let words = answer.body().as_ref().map(|b| String::from_utf8_lossy(b).into_owned());
+            Err((answer.status().as_u16(), words.unwrap_or_default()))
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn hello(data_folder_id: Uuid) -> Hello {
+    Hello {
+        protocol_versions: vec![1],
+        worker: WorkerSelf {
+            data_folder_id,
+            instance: Uuid::now_v7(),
+            host: "here".into(),
+            version: "0".into(),
+        },
+        environment: Environment { kind: "local".into() },
+        harnesses: vec![HarnessOffer {
+            id: "fake".into(),
+            title: "Fake".into(),
+            version: "0".into(),
+            capabilities: Capabilities {
+                permissions: Some(Permissions { native: true, held: true, ..Default::default() }),
+                ..Default::default()
+            },
+            modes: vec![Mode { id: "ask".into(), title: "Asks".into(), asks: Asks::AsNeeded }],
+            default_mode: "ask".into(),
+            default_folder: "/w".into(),
+            problem: None,
+        }],
+        sessions: Vec::new(),
+    }
+}
+
+/// Hello of a worker whose session still waits for an answer.
+fn holding(key: SessionId, run: RunId, ask: &PermissionRequest) -> Hello {
+    let mut hello = hello(Uuid::nil());
+    hello.sessions.push(link::message::HeldSession {
+        key,
+        incarnation: Some(ask.request_key.incarnation),
+        run: Some(run),
+        sent_seq: 0,
+        acked_seq: 0,
+        pending: vec![link::message::PendingRequest {
+            request_key: ask.request_key.clone(),
+            action_digest: ask.action_digest,
+        }],
+    });
+    hello
+}
+
+impl Worker {
+    async fn link(p: &Product, token: &str, folder: Uuid) -> Self {
+        let socket = connect(p, token).await.expect("a socket");
+        let mut worker = Self { socket, epoch: 0, calls: 0 };
+        let welcome: Welcome = worker.call(&hello(folder)).await.expect("welcome");
+        worker.epoch = welcome.epoch;
+        worker
+    }
+
+    async fn send(&mut self, frame: Frame) {
+        self.socket.send(Message::text(frame.to_text())).await.expect("sent");
+    }
+
+    /// The next frame, or the code the server closed with.
+    async fn next(&mut self) -> Result<Frame, u16> {
+        loop {
+            let message = tokio::time::timeout(Duration::from_secs(20), self.socket.next()).await.expect("in time");
+            match message {
+                Some(Ok(Message::Text(text))) => return Ok(Frame::parse(&text).expect("a frame")),
+                Some(Ok(Message::Close(Some(frame)))) => return Err(frame.code.into()),
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return Err(1006),
+            }
+        }
+    }
+
+    /// Calls and waits for the answer; other frames are dropped.
+    async fn call<M: link::frame::Message>(&mut self, message: &M) -> Result<M::Reply, RpcError> {
+        self.calls += 1;
+        let mine = self.calls;
+        self.send(Frame::call(mine, message)).await;
+        loop {
+            if let Frame::Answer { id, result } = self.next().await.expect("a frame")
+                && id == mine
+            {
+                return result.map(|raw| body(&raw).expect("a reply"));
+            }
+        }
+    }
+
+    /// Waits for a call of the server.
+    async fn called<M: link::frame::Message>(&mut self) -> (u64, M) {
+        loop {
+            if let Frame::Call { id, method, params } = self.next().await.expect("a frame")
+                && method == M::METHOD
+            {
+                return (id, body(&params).expect("a message"));
+            }
+        }
+    }
+
+    async fn closed(&mut self) -> u16 {
+        loop {
+            if let Err(code) = self.next().await {
+                return code;
+            }
+        }
+    }
+
+    /// Takes a prompt that a person sends.
+    async fn prompted(&mut self, p: &Product) -> (SessionId, RunId) {
+        let agents = p.read_json(&p.admin, "/api/agent/list").await;
+        let agent = agents[0]["id"].as_str().expect("an agent").to_owned();
+        let sent = p.post(&p.admin, "/api/session/start", &format!("agent={agent}&prompt=go")).await;
+        assert_eq!(sent.status, 200, "{sent:?}");
+        let (id, prompt) = self.called::<Prompt>().await;
+        let reply = PromptReply { outcome: PromptOutcome::Accepted, why: None };
+        self.send(Frame::answer(id, Ok(reply))).await;
+        (prompt.key, prompt.run)
+    }
+
+    fn ask(&self, key: SessionId, run: RunId, native: &str, incarnation: Incarnation) -> PermissionRequest {
+        let request_key = RequestKey { incarnation, native_id: native.into() };
+        let input = br#"{"command":"echo hi","n":9007199254740993}"#;
+        let action_digest = ActionDigest::of(ActionFields {
+            request_key: &request_key.to_string(),
+            harness: "fake",
+            tool: "Bash",
+            folder: "/w",
+            sub_agent: None,
+            input,
+        });
+        PermissionRequest {
+            key,
+            epoch: self.epoch,
+            run,
+            request_key,
+            after_seq: 0,
+            harness: "fake".into(),
+            tool: "Bash".into(),
+            folder: "/w".into(),
+            sub_agent: None,
+            call_id: None,
+            mode: "ask".into(),
+            input: Bytes(input.to_vec()),
+            action_digest,
+            words: None,
+            options: Vec::new(),
+            native_deadline_ms: None,
+        }
+    }
+
+    fn event(&self, key: SessionId, run: RunId, seq: i64, body: EventBody) -> Frame {
+        Frame::notify(&SessionEvent { key, epoch: self.epoch, seq, run, at: Timestamp(0), body })
+    }
+}
+
+#[tokio::test]
+async fn a_bad_token_is_refused_in_words() {
+    let p = Product::with_admin().await;
+    let (status, words) = connect(&p, "csw_wrong").await.err().expect("refused");
+    assert_eq!(status, 401);
+    assert!(words.contains("unknown or revoked"), "{words}");
+    // A person's cookie opens no link, and a worker's token no page.
+    let token = p.worker_token("studio").await;
+    let headers = [("Authorization", format!("Bearer {token}"))];
+    let headers: Vec<(&str, &str)> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
+    let refused = crate::http::send(&p.address, "GET", "/api/agent/list", &headers, b"").await;
+    assert_eq!(refused.status, 401);
+}
+
+#[tokio::test]
+async fn a_decision_reaches_the_worker_with_its_digests() {
+    let p = Product::with_admin().await;
+    let token = p.worker_token("studio").await;
+    let mut w = Worker::link(&p, &token, Uuid::nil()).await;
+    let (key, run) = w.prompted(&p).await;
+    let incarnation = Incarnation(Uuid::now_v7());
+    let ask = w.ask(key, run, "1", incarnation);
+    let stored: PermissionStored = w.call(&ask).await.expect("stored");
+    let again: PermissionStored = w.call(&ask).await.expect("stored");
+    assert_eq!(stored.approval, again.approval);
+    assert!(stored.remaining_ms > 890_000);
+    let form = format!("id={}&digest={}&outcome=reject&message=not+now", stored.approval, ask.action_digest);
+    assert_eq!(p.post(&p.admin, "/api/approval/resolve", &form).await.status, 200);
+    let (_, resolve) = w.called::<Resolve>().await;
+    assert_eq!(resolve.request_key, ask.request_key);
+    assert_eq!(resolve.action_digest, ask.action_digest);
+    assert_eq!(resolve.answer.outcome, Outcome::Reject);
+    assert_eq!(resolve.answer.message.as_deref(), Some("not now"));
+    assert_eq!(
+        resolve.answer_digest,
+        AnswerDigest::of(resolve.approval, resolve.decision, resolve.action_digest, &resolve.answer)
+    );
+    // Not answered: a newer link gets it again, the same decision.
+    let socket = connect(&p, &token).await.expect("a socket");
+    let mut newer = Worker { socket, epoch: 0, calls: 0 };
+    let welcome: Welcome = newer.call(&holding(key, run, &ask)).await.expect("welcome");
+    newer.epoch = welcome.epoch;
+    assert_eq!(w.closed().await, close::SUPERSEDED);
+    let (_, second) = newer.called::<Resolve>().await;
+    assert_eq!(second.decision, resolve.decision);
+    assert_eq!(second.epoch, newer.epoch);
+}
+
+#[tokio::test]
+async fn another_data_folder_waits_for_the_lease_and_revoking_closes() {
+    let p = Product::with_admin().await;
+    let token = p.worker_token("studio").await;
+    let mut w = Worker::link(&p, &token, Uuid::nil()).await;
+    let socket = connect(&p, &token).await.expect("a socket");
+    let mut other = Worker { socket, epoch: 0, calls: 0 };
+    let refused = other.call(&hello(Uuid::now_v7())).await.err().expect("refused");
+    assert!(refused.message.contains("lease"), "{refused}");
+    assert_eq!(other.closed().await, close::LEASED);
+    let workers = p.read_json(&p.admin, "/api/worker/list").await;
+    let id = workers[0]["id"].as_str().expect("an id").to_owned();
+    assert_eq!(p.post(&p.admin, "/api/worker/revoke", &format!("id={id}")).await.status, 200);
+    assert_eq!(w.closed().await, close::UNAUTHORIZED);
+    assert_eq!(connect(&p, &token).await.err().map(|e| e.0), Some(401));
+}
+
+#[tokio::test]
+async fn the_protocol_s_edges_are_answered() {
+    let p = Product::with_admin().await;
+    let token = p.worker_token("studio").await;
+    // Anything before hello, and a version nobody speaks.
+    let socket = connect(&p, &token).await.expect("a socket");
+    let mut early = Worker { socket, epoch: 0, calls: 0 };
+    early.send(Frame::notify(&link::message::Heartbeat {})).await;
+    assert_eq!(early.closed().await, close::PROTOCOL);
+    let socket = connect(&p, &token).await.expect("a socket");
+    let mut old = Worker { socket, epoch: 0, calls: 0 };
+    let mut ancient = hello(Uuid::nil());
+    ancient.protocol_versions = vec![0];
+    assert!(old.call(&ancient).await.is_err());
+    assert_eq!(old.closed().await, close::VERSION);
+    // Unknown calls and notifications.
+    let mut w = Worker::link(&p, &token, Uuid::nil()).await;
+    w.send(Frame::Notify { method: "link/new".into(), params: raw("{}") }).await;
+    w.send(Frame::Call { id: 77, method: "approval/resolve".into(), params: raw("{}") }).await;
+    loop {
+        if let Frame::Answer { id: 77, result } = w.next().await.expect("a frame") {
+            assert_eq!(result.err().map(|e| e.code), Some(link::frame::METHOD_NOT_FOUND));
+            break;
+        }
+    }
+    // Garbage ends the link.
+    w.socket.send(Message::text("{")).await.expect("sent");
+    assert_eq!(w.closed().await, close::PROTOCOL);
+}
+
+fn raw(text: &str) -> Box<serde_json::value::RawValue> {
+    serde_json::value::RawValue::from_string(text.into()).expect("JSON")
+}
+
+#[tokio::test]
+async fn events_are_acknowledged_after_storage_and_an_old_epoch_is_dropped() {
+    let p = Product::with_admin().await;
+    let token = p.worker_token("studio").await;
+    let mut w = Worker::link(&p, &token, Uuid::nil()).await;
+    let (key, run) = w.prompted(&p).await;
+    for seq in 1..=3 {
+        let said = EventBody::Said { text: format!("line {seq}"), sub_agent: None };
+        w.send(w.event(key, run, seq, said)).await;
+    }
+    let mut acked = 0;
+    while acked < 3 {
+        if let Frame::Notify { method, params } = w.next().await.expect("a frame")
+            && method == Acknowledge::METHOD
+        {
+            acked = body::<Acknowledge>(&params).expect("an ack").seq;
+        }
+    }
+    let read = p.read_json(&p.admin, &format!("/api/session/read?id={key}")).await;
+    assert_eq!(read["turns"][0]["items"].as_array().expect("items").len(), 3);
+    // An old epoch, and a gap, change nothing.
+    w.epoch -= 1;
+    w.send(w.event(key, run, 4, EventBody::Said { text: "old".into(), sub_agent: None })).await;
+    w.epoch += 1;
+    w.send(w.event(key, run, 6, EventBody::Said { text: "gap".into(), sub_agent: None })).await;
+    let ended = EventBody::Ended { status: RunStatus::Completed, detail: None };
+    w.send(w.event(key, run, 4, ended)).await;
+    loop {
+        let read = p.read_json(&p.admin, &format!("/api/session/read?id={key}")).await;
+        if read["turns"][0]["run"]["status"] == "completed" {
+            assert_eq!(read["turns"][0]["items"].as_array().expect("items").len(), 4);
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn cancelling_a_paused_run_closes_it_and_tells_the_worker() {
+    let p = Product::with_admin().await;
+    let token = p.worker_token("studio").await;
+    let mut w = Worker::link(&p, &token, Uuid::nil()).await;
+    let (key, run) = w.prompted(&p).await;
+    let ask = w.ask(key, run, "1", Incarnation(Uuid::now_v7()));
+    let stored: PermissionStored = w.call(&ask).await.expect("stored");
+    assert_eq!(p.post(&p.admin, "/api/run/cancel", &format!("run={run}")).await.status, 200);
+    let (id, cancel) = w.called::<Cancel>().await;
+    assert_eq!(cancel.run, run);
+    let read = p.read_json(&p.admin, &format!("/api/session/read?id={key}")).await;
+    assert_eq!(read["turns"][0]["run"]["stop_unconfirmed"], true);
+    let form = format!("id={}&digest={}&outcome=approve", stored.approval, ask.action_digest);
+    let late = p.post(&p.admin, "/api/approval/resolve", &form).await;
+    assert_eq!(late.status, 409, "{late:?}");
+    w.send(Frame::answer(id, Ok(CancelReply { outcome: CancelOutcome::NotRunning }))).await;
+    loop {
+        let read = p.read_json(&p.admin, &format!("/api/session/read?id={key}")).await;
+        if read["turns"][0]["run"]["stop_unconfirmed"] == false {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // What the agent asks after that is refused natively.
+    let refused = w.call(&w.ask(key, run, "2", Incarnation(Uuid::now_v7()))).await.err().expect("refused");
+    assert_eq!(refused.code, link::frame::REFUSED);
+}
+
+#[tokio::test]
+async fn a_killed_server_loses_nothing_it_acknowledged() {
+    let mut p = Product::with_admin().await;
+    let token = p.worker_token("studio").await;
+    let mut w = Worker::link(&p, &token, Uuid::nil()).await;
+    let (key, run) = w.prompted(&p).await;
+    let ask = w.ask(key, run, "1", Incarnation(Uuid::now_v7()));
+    let stored: PermissionStored = w.call(&ask).await.expect("stored");
+    let form = format!("id={}&digest={}&outcome=approve", stored.approval, ask.action_digest);
+    assert_eq!(p.post(&p.admin, "/api/approval/resolve", &form).await.status, 200);
+    p.child.kill().await.expect("killed");
+    let data = crate::product::folder();
+    let mut again = crate::product::command(&data.join("data"));
+    again.env("DATABASE_URL", p.database.url()).args(["--listen", &p.address]);
+    let _again = again.spawn().expect("the program");
+    for _ in 0..1000 {
+        if tokio::net::TcpStream::connect(&p.address).await.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let socket = connect(&p, &token).await.expect("a socket");
+    let mut w = Worker { socket, epoch: 0, calls: 0 };
+    let welcome: Welcome = w.call(&holding(key, run, &ask)).await.expect("welcome");
+    assert_eq!(welcome.sessions[0].verdict, link::message::Verdict::Resume);
+    let (id, resolve) = w.called::<Resolve>().await;
+    assert_eq!(resolve.approval, stored.approval);
+    w.send(Frame::answer(id, Ok(ResolveReply { outcome: ResolveOutcome::Applied, why: None }))).await;
+    loop {
+        let read = p.read_json(&p.admin, &format!("/api/approval/read?id={}", stored.approval)).await;
+        if read["receipt"]["delivery"] == "applied" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let _ = std::fs::remove_dir_all(data);
+}
