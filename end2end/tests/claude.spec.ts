@@ -112,6 +112,8 @@ test('two sub-agents ask at once, each for itself', async ({ ana, folder }) => {
   await ana.run('Done');
   expect(lines(join(folder, 'log'))).toEqual(['two']);
   await expect(ana.page.locator('.say', { hasText: 'Both are over.' })).toBeVisible();
+  // What a sub-agent was told is not shown as its own words.
+  await expect(ana.page.getByRole('article', { name: 'Run' }).locator('.say').filter({ hasText: 'script:' })).toHaveCount(0);
 });
 
 test('cancelled while paused, nothing runs and the process stays usable', async ({ ana, folder, product }) => {

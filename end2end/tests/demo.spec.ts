@@ -171,6 +171,19 @@ test('a request nobody answers expires, and is nobody’s refusal', async ({ ana
   expect(lines(join(folder, 'notes.txt'))).toEqual([]);
 });
 
+test('a request can be given more time', async ({ ana, folder }) => {
+  const { page } = ana;
+  await ana.start(await demo(ana, folder), 'append notes.txt: later');
+  await ana.run('Paused');
+  await page.getByRole('link', { name: 'Details' }).click();
+  await page.waitForURL(/\/approvals\//);
+  await ana.ready();
+  await expect(page.locator('.clock')).toContainText(/^1[45]:\d\d left$/);
+  await page.getByRole('button', { name: 'Extend' }).click();
+  await ana.sees(page.locator('.clock', { hasText: /^(29|30):\d\d left$/ }));
+  await expect(page.locator('.history')).toContainText('Ana Ruka');
+});
+
 test('the next message waits while a run is live', async ({ ana, folder }) => {
   const { page } = ana;
   await ana.start(await demo(ana, folder), 'append notes.txt: first');

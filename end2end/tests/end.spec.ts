@@ -1,32 +1,39 @@
 // The end of `serve`, and a second start: an instance of its own.
+import type { Browser } from '@playwright/test';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 
 import { ADMIN, Product } from '../fixtures/product';
-import { belonging } from '../fixtures/process';
+import { belonging, working } from '../fixtures/process';
 import { expect, lines, NOBODY, test, Api } from '../fixtures/test';
 
+/** Signs the first admin in, without script, and asks the demo agent for one line. */
+async function pause(browser: Browser, product: Product) {
+  const context = await browser.newContext({ baseURL: product.url, storageState: NOBODY, javaScriptEnabled: false });
+  const page = await context.newPage();
+  const api = new Api(context);
+  await page.goto(product.setup);
+  await page.getByLabel('Name').fill(ADMIN.name);
+  await page.getByLabel('Password', { exact: true }).fill(ADMIN.password);
+  await page.getByLabel('Password again').fill(ADMIN.password);
+  await page.getByRole('button', { name: 'Create admin' }).click();
+  await page.waitForURL('**/chat');
+  await expect.poll(async () => (await api.agents()).some((a) => a.harness === 'demo' && a.worker_linked)).toBe(true);
+  const folder = join(product.root, 'work');
+  mkdirSync(folder);
+  const agent = await api.edit('demo', { folder });
+  await api.post('session/start', { agent: agent.id, prompt: 'append notes.txt: one line' });
+  await expect.poll(async () => (await api.waiting()).length).toBe(1);
+  const [{ id }] = await api.waiting();
+  return { context, page, api, id, digest: (await api.approval(id)).digest, file: join(folder, 'notes.txt'), folder };
+}
+
+test.beforeEach(() => test.skip(process.platform !== 'linux', 'These tests read /proc.'));
+
 test('SIGTERM while paused leaves nothing running, and the data stay', async ({ browser }) => {
-  test.skip(process.platform !== 'linux', 'This test reads /proc.');
   const product = await Product.start();
   try {
-    const context = await browser.newContext({ baseURL: product.url, storageState: NOBODY, javaScriptEnabled: false });
-    const page = await context.newPage();
-    const api = new Api(context);
-    await page.goto(product.setup);
-    await page.getByLabel('Name').fill(ADMIN.name);
-    await page.getByLabel('Password', { exact: true }).fill(ADMIN.password);
-    await page.getByLabel('Password again').fill(ADMIN.password);
-    await page.getByRole('button', { name: 'Create admin' }).click();
-    await page.waitForURL('**/chat');
-    await expect.poll(async () => (await api.agents()).some((a) => a.harness === 'demo' && a.worker_linked)).toBe(true);
-    const folder = join(product.root, 'work');
-    mkdirSync(folder);
-    const agent = await api.edit('demo', { folder });
-    await api.post('session/start', { agent: agent.id, prompt: 'append notes.txt: never this' });
-    await expect.poll(async () => (await api.waiting()).length).toBe(1);
-    const [{ id }] = await api.waiting();
-    const { digest } = await api.approval(id);
+    const { context, page, api, id, digest, file } = await pause(browser, product);
     const names = new Set(belonging(product.root).map((p) => p.program));
     expect([...names]).toEqual(expect.arrayContaining(['countersign', 'countersign-worker', 'countersign-demo-agent', 'postgres']));
 
@@ -39,7 +46,28 @@ test('SIGTERM while paused leaves nothing running, and the data stay', async ({ 
     await expect(page.locator(`a[href="/approvals/${id}"]`)).toBeVisible();
     const late = await api.resolve(id, digest, 'approve');
     expect(late.status()).toBe(409);
-    expect(lines(join(folder, 'notes.txt'))).toEqual([]);
+    expect(lines(file)).toEqual([]);
+    await context.close();
+  } finally {
+    await product.end();
+  }
+});
+
+test('the server is killed while paused: the next one hands the decision to the same process', async ({ browser }) => {
+  const product = await Product.start();
+  try {
+    const { context, page, api, id, file, folder } = await pause(browser, product);
+    const [before] = working('countersign-demo-agent', folder);
+    await product.crash();
+    expect(working('countersign-demo-agent', folder)).toHaveLength(1);
+
+    await product.serve();
+    await page.goto(`/approvals/${id}`);
+    await expect(page.locator('.ask-head')).toContainText('Waiting');
+    await page.getByRole('button', { name: 'Approve', exact: true }).click();
+    await expect.poll(() => lines(file), { timeout: 20_000 }).toEqual(['one line']);
+    await expect.poll(async () => (await api.approval(id)).receipt?.delivery).toBe('effect');
+    expect(working('countersign-demo-agent', folder).map((p) => p.pid)).toEqual([before.pid]);
     await context.close();
   } finally {
     await product.end();

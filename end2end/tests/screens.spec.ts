@@ -28,6 +28,8 @@ async function draw(person: Person, path: string, name: string): Promise<void> {
   await page.emulateMedia({ colorScheme: 'light' });
 }
 
+// Pictures that do not depend on what other files left.
+test.use({ instance: 'screens' });
 test.describe.configure({ timeout: 120_000 });
 
 test('sign in', async ({ open }) => {
@@ -44,7 +46,10 @@ test('chat, empty', async ({ ana }) => {
   await draw(ana, '/chat', 'chat-empty');
 });
 
-test('chat and approvals, paused', async ({ ana, folder }) => {
+test('chat and approvals, paused', async ({ ana, product }) => {
+  // A short name, for the picture.
+  const folder = join(product.root, 'exports');
+  mkdirSync(folder);
   const agent = await ana.api.edit('demo', { folder, hitl_timeout_s: 900, waits_for_continue: false });
   await ana.start(agent.name, 'append notes.txt: The backup of Tuesday is complete.');
   await ana.run('Paused');

@@ -23,7 +23,11 @@ pub async fn reset(place: Place, name: Option<&str>) -> Result<(), Trouble> {
     };
     let cluster = cluster::open(serve::source(&place, &data), &|line| eprintln!("{line}")).await?;
     let printed = print_link(&place, &cluster, name).await;
-    if folder.is_some() { cluster.stop().await } else { cluster.leave() }
+    if folder.is_some() {
+        cluster.stop().await;
+    } else {
+        cluster.leave();
+    }
     printed
 }
 

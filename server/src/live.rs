@@ -24,8 +24,7 @@ const PING: Duration = Duration::from_secs(20);
 const DEAD: Duration = Duration::from_secs(45);
 /// At most so many frames a second; changes in between are told together.
 const COALESCE: Duration = Duration::from_millis(50);
-const TOPICS: [Topic; 5] =
-    [Topic::Approvals, Topic::Sessions, Topic::Workers, Topic::Agents, Topic::Users];
+const TOPICS: [Topic; 5] = [Topic::Approvals, Topic::Sessions, Topic::Workers, Topic::Agents, Topic::Users];
 
 pub async fn live(
     State(state): State<AppState>,

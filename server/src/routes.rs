@@ -12,15 +12,12 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
     routing::{get, post},
 };
+use domain::failure::Failure;
 use leptos::prelude::*;
 use leptos_axum::{LeptosRoutes as _, ResponseOptions, generate_route_list};
-use domain::failure::Failure;
 use store::{Token, login::Login, user::LinkState};
 use tower_http::{
-    catch_panic::CatchPanicLayer,
-    csrf::CsrfLayer,
-    services::ServeDir,
-    set_header::SetResponseHeaderLayer,
+    catch_panic::CatchPanicLayer, csrf::CsrfLayer, services::ServeDir, set_header::SetResponseHeaderLayer,
 };
 
 use crate::{
@@ -56,7 +53,9 @@ pub fn router(state: AppState, site: Option<&Path>) -> Router {
             get({
                 let shell = shell.clone();
                 let pages = pages.clone();
-                move |State(state): State<AppState>, request: Request| page(state, request, pages.clone(), shell.clone())
+                move |State(state): State<AppState>, request: Request| {
+                    page(state, request, pages.clone(), shell.clone())
+                }
             }),
         )
         .fallback({
@@ -74,9 +73,7 @@ pub fn router(state: AppState, site: Option<&Path>) -> Router {
             header::CACHE_CONTROL,
             HeaderValue::from_static("public, max-age=31536000, immutable"),
         );
-        let files = |name: &str| {
-            ServeDir::new(site.join(name)).precompressed_br().precompressed_gzip()
-        };
+        let files = |name: &str| ServeDir::new(site.join(name)).precompressed_br().precompressed_gzip();
         all = all
             .nest_service("/pkg", tower::ServiceBuilder::new().layer(for_ever.clone()).service(files("pkg")))
             .nest_service("/fonts", tower::ServiceBuilder::new().layer(for_ever).service(files("fonts")));

@@ -64,8 +64,7 @@ pub async fn serve(settings: Settings) -> Result<(), Trouble> {
     let (end, ending) = watch::channel(false);
     // Signals count from here on: a Ctrl-C during the start must end Postgres too.
     let stop = stop_signal();
-    let cluster =
-        cluster::open(source(&settings.place, &data), &|line| eprintln!("{line}")).await?;
+    let cluster = cluster::open(source(&settings.place, &data), &|line| eprintln!("{line}")).await?;
     let served = with_cluster(&settings, &data, cluster.options(), end, ending, stop, began).await;
     // In this order: sessions, links, pages, then the database.
     cluster.stop().await;
@@ -222,7 +221,9 @@ fn stop_signal() -> impl Future<Output = ()> + Send + 'static {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
-            eprintln!("Ended at once. Sessions and the private database may still run; the next start finds them.");
+            eprintln!(
+                "Ended at once. Sessions and the private database may still run; the next start finds them."
+            );
             std::process::exit(130);
         });
     }

@@ -178,6 +178,13 @@ fn cargo_test(
     }
     let mut cargo = run::cargo(places, &arguments);
     cargo.env("SQLX_OFFLINE", "true").env("COUNTERSIGN_SCRATCH", &scratch.url);
+    // The worker is tested with the real program too, where it can be had.
+    if run::works("node")
+        && run::works("npm")
+        && let Some(claude) = harness(&places.root.join("end2end"))?
+    {
+        cargo.env("CLAUDE_BIN", claude);
+    }
     let passed = run::run_reading(&mut cargo, |line| count.read_cargo(line))?;
     if passed { Ok(()) } else { Err("Some tests failed.".to_owned()) }
 }

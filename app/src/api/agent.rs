@@ -6,7 +6,7 @@ use leptos::prelude::*;
 use super::Answer;
 
 /// Every agent, by name.
-#[server(endpoint = "agent/list", input = leptos::server_fn::codec::GetUrl)]
+#[server(endpoint = "agent/list", input = leptos::server_fn::codec::GetUrl, output = super::Text)]
 pub async fn list_agents() -> Answer<Vec<AgentView>> {
     use super::desk;
     desk::caller(domain::user::Role::Viewer)?;
@@ -15,7 +15,7 @@ pub async fn list_agents() -> Answer<Vec<AgentView>> {
 
 /// Changes an agent. Takes effect with its next prompt. `waits_for_continue` is `on`
 /// or absent, as a checkbox sends it.
-#[server(endpoint = "agent/edit")]
+#[server(endpoint = "agent/edit", output = super::Text)]
 pub async fn edit_agent(
     id: AgentId,
     name: String,

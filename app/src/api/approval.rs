@@ -68,7 +68,7 @@ pub struct ApprovalPage {
 }
 
 /// Approvals the caller may read, 25 at a time.
-#[server(endpoint = "approval/list", input = leptos::server_fn::codec::GetUrl)]
+#[server(endpoint = "approval/list", input = leptos::server_fn::codec::GetUrl, output = super::Text)]
 pub async fn list_approvals(tab: Tab, after: Option<String>) -> Answer<ApprovalPage> {
     use super::desk;
     use domain::approval::ApprovalStatus::{Approved, Cancelled, Expired, Pending, Rejected};
@@ -88,7 +88,7 @@ pub async fn list_approvals(tab: Tab, after: Option<String>) -> Answer<ApprovalP
 }
 
 /// One approval in full.
-#[server(endpoint = "approval/read", input = leptos::server_fn::codec::GetUrl)]
+#[server(endpoint = "approval/read", input = leptos::server_fn::codec::GetUrl, output = super::Text)]
 pub async fn read_approval(id: ApprovalId) -> Answer<ApprovalDetail> {
     use super::desk;
     let caller = desk::caller(domain::user::Role::Viewer)?;
@@ -98,7 +98,7 @@ pub async fn read_approval(id: ApprovalId) -> Answer<ApprovalDetail> {
 /// Decides an approval. `digest` is that of the action that was shown: any other is
 /// refused. `stop` is `on` or absent. `back` is where a plain form returns to: the
 /// approval's own page, or its session where it was decided in Chat.
-#[server(endpoint = "approval/resolve")]
+#[server(endpoint = "approval/resolve", output = super::Text)]
 pub async fn resolve_approval(
     id: ApprovalId,
     digest: ActionDigest,
@@ -131,7 +131,7 @@ pub async fn resolve_approval(
 }
 
 /// Gives an open approval 15 minutes more.
-#[server(endpoint = "approval/extend")]
+#[server(endpoint = "approval/extend", output = super::Text)]
 pub async fn extend_approval(id: ApprovalId) -> Answer<()> {
     use super::desk;
     let caller = desk::caller(domain::user::Role::Approver)?;

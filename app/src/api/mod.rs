@@ -17,9 +17,11 @@ use std::fmt;
 use domain::failure::Failure;
 use leptos::{
     prelude::*,
-    server_fn::{codec::JsonEncoding, error::ServerFnErrorErr},
+    server_fn::{
+        Bytes, ContentType, Decodes, Encodes, Format, FormatType, codec::Post, error::ServerFnErrorErr,
+    },
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// The error of every server function: [`Failure`] on the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,8 +40,42 @@ impl From<Failure> for Failed {
     }
 }
 
+/// How answers cross the wire: JSON, read as text. Resources read theirs as text too,
+/// so the browser carries one deserialiser of each type, not two.
+pub type Text = Post<JsonText>;
+
+/// See [`Text`].
+#[derive(Debug)]
+pub struct JsonText;
+
+impl ContentType for JsonText {
+    const CONTENT_TYPE: &'static str = "application/json";
+}
+
+impl FormatType for JsonText {
+    const FORMAT_TYPE: Format = Format::Text;
+}
+
+impl<T: Serialize> Encodes<T> for JsonText {
+    type Error = serde_json::Error;
+
+    fn encode(output: &T) -> Result<Bytes, Self::Error> {
+        serde_json::to_vec(output).map(Bytes::from)
+    }
+}
+
+impl<T: DeserializeOwned> Decodes<T> for JsonText {
+    type Error = serde_json::Error;
+
+    fn decode(bytes: Bytes) -> Result<T, Self::Error> {
+        serde_json::from_str(
+            std::str::from_utf8(&bytes).map_err(<serde_json::Error as serde::de::Error>::custom)?,
+        )
+    }
+}
+
 impl FromServerFnError for Failed {
-    type Encoder = JsonEncoding;
+    type Encoder = JsonText;
 
     fn from_server_fn_error(error: ServerFnErrorErr) -> Self {
         Self(match error {

@@ -17,7 +17,7 @@ pub struct Place {
 }
 
 /// The caller and the counts; `None` when nobody is signed in.
-#[server(endpoint = "place/read", input = leptos::server_fn::codec::GetUrl)]
+#[server(endpoint = "place/read", input = leptos::server_fn::codec::GetUrl, output = super::Text)]
 pub async fn read_place() -> Answer<Option<Place>> {
     use super::desk;
     let Some(desk::Signed(Some(caller))) = use_context::<desk::Signed>() else { return Ok(None) };
@@ -27,7 +27,8 @@ pub async fn read_place() -> Answer<Option<Place>> {
 
 /// What the caller made less than a minute ago and nobody will be shown again: a
 /// worker's token or a one-time link. Never in an address, a log or a cache.
-#[server(endpoint = "place/made", input = leptos::server_fn::codec::GetUrl)]
+#[allow(clippy::unused_async, reason = "server functions are async; this one reads memory")]
+#[server(endpoint = "place/made", input = leptos::server_fn::codec::GetUrl, output = super::Text)]
 pub async fn read_made() -> Answer<Option<Made>> {
     use super::desk;
     let caller = desk::caller(domain::user::Role::Admin)?;

@@ -6,7 +6,7 @@ use leptos::prelude::*;
 use super::Answer;
 
 /// Cancels a run, its open approvals and its unsent decisions, and stops the harness.
-#[server(endpoint = "run/cancel")]
+#[server(endpoint = "run/cancel", output = super::Text)]
 pub async fn cancel_run(run: RunId) -> Answer<()> {
     use super::desk;
     let caller = desk::caller(domain::user::Role::Approver)?;
@@ -16,7 +16,7 @@ pub async fn cancel_run(run: RunId) -> Answer<()> {
 }
 
 /// Hands the decisions that wait for it to the same native execution.
-#[server(endpoint = "run/continue")]
+#[server(endpoint = "run/continue", output = super::Text)]
 pub async fn continue_run(run: RunId) -> Answer<()> {
     use super::desk;
     let caller = desk::caller(domain::user::Role::Approver)?;

@@ -19,7 +19,7 @@ pub struct SessionPage {
 
 /// Sessions the caller may read, newest first, fifty at a time. `search` is looked
 /// for in titles.
-#[server(endpoint = "session/list", input = leptos::server_fn::codec::GetUrl)]
+#[server(endpoint = "session/list", input = leptos::server_fn::codec::GetUrl, output = super::Text)]
 pub async fn list_sessions(search: String, after: Option<String>) -> Answer<SessionPage> {
     use super::desk;
     let caller = desk::caller(domain::user::Role::Viewer)?;
@@ -30,7 +30,7 @@ pub async fn list_sessions(search: String, after: Option<String>) -> Answer<Sess
 }
 
 /// One session with its newest turns, or those before `before`.
-#[server(endpoint = "session/read", input = leptos::server_fn::codec::GetUrl)]
+#[server(endpoint = "session/read", input = leptos::server_fn::codec::GetUrl, output = super::Text)]
 pub async fn read_session(id: SessionId, before: Option<String>) -> Answer<SessionDetail> {
     use super::desk;
     let caller = desk::caller(domain::user::Role::Viewer)?;
@@ -39,7 +39,7 @@ pub async fn read_session(id: SessionId, before: Option<String>) -> Answer<Sessi
 
 /// Starts a session with its first prompt and goes to it. `private` is `on` or absent,
 /// as a checkbox sends it.
-#[server(endpoint = "session/start")]
+#[server(endpoint = "session/start", output = super::Text)]
 pub async fn start_session(agent: AgentId, prompt: String, private: Option<String>) -> Answer<SessionId> {
     use super::desk;
     let caller = desk::caller(domain::user::Role::Approver)?;
@@ -51,7 +51,7 @@ pub async fn start_session(agent: AgentId, prompt: String, private: Option<Strin
 }
 
 /// Adds a prompt to a session. It waits while a run is live.
-#[server(endpoint = "session/prompt")]
+#[server(endpoint = "session/prompt", output = super::Text)]
 pub async fn send_prompt(session: SessionId, prompt: String) -> Answer<()> {
     use super::desk;
     let caller = desk::caller(domain::user::Role::Approver)?;

@@ -9,7 +9,7 @@ use leptos::prelude::*;
 use super::Answer;
 
 /// Everybody, by name.
-#[server(endpoint = "user/list", input = leptos::server_fn::codec::GetUrl)]
+#[server(endpoint = "user/list", input = leptos::server_fn::codec::GetUrl, output = super::Text)]
 pub async fn list_users() -> Answer<Vec<UserRow>> {
     use super::desk;
     desk::caller(Role::Admin)?;
@@ -18,7 +18,7 @@ pub async fn list_users() -> Answer<Vec<UserRow>> {
 
 /// Adds a person and makes the link with which they set their password;
 /// [`super::place::read_made`] shows it for a minute.
-#[server(endpoint = "user/add")]
+#[server(endpoint = "user/add", output = super::Text)]
 pub async fn add_user(name: String, role: Role) -> Answer<()> {
     use super::desk;
     let caller = desk::caller(Role::Admin)?;
@@ -29,7 +29,7 @@ pub async fn add_user(name: String, role: Role) -> Answer<()> {
 }
 
 /// Makes a new link for a person. Their old password ends when it is used.
-#[server(endpoint = "user/reset")]
+#[server(endpoint = "user/reset", output = super::Text)]
 pub async fn reset_user(id: UserId) -> Answer<()> {
     use super::desk;
     let caller = desk::caller(Role::Admin)?;
@@ -39,7 +39,7 @@ pub async fn reset_user(id: UserId) -> Answer<()> {
 }
 
 /// Gives a person another role. Their sign-ins get new ids. The last admin keeps the role.
-#[server(endpoint = "user/role")]
+#[server(endpoint = "user/role", output = super::Text)]
 pub async fn set_role(id: UserId, role: Role) -> Answer<()> {
     use super::desk;
     let caller = desk::caller(Role::Admin)?;
@@ -49,7 +49,7 @@ pub async fn set_role(id: UserId, role: Role) -> Answer<()> {
 }
 
 /// Disables or enables an account. Disabling ends every sign-in at once.
-#[server(endpoint = "user/disable")]
+#[server(endpoint = "user/disable", output = super::Text)]
 pub async fn set_disabled(id: UserId, disabled: bool) -> Answer<()> {
     use super::desk;
     let caller = desk::caller(Role::Admin)?;

@@ -6,7 +6,7 @@ use leptos::prelude::*;
 use super::Answer;
 
 /// Every worker, by name.
-#[server(endpoint = "worker/list", input = leptos::server_fn::codec::GetUrl)]
+#[server(endpoint = "worker/list", input = leptos::server_fn::codec::GetUrl, output = super::Text)]
 pub async fn list_workers() -> Answer<Vec<WorkerView>> {
     use super::desk;
     desk::caller(domain::user::Role::Viewer)?;
@@ -14,7 +14,7 @@ pub async fn list_workers() -> Answer<Vec<WorkerView>> {
 }
 
 /// Makes a worker and its token, which [`super::place::read_made`] shows for a minute.
-#[server(endpoint = "worker/create")]
+#[server(endpoint = "worker/create", output = super::Text)]
 pub async fn create_worker(name: String) -> Answer<()> {
     use super::desk;
     let caller = desk::caller(domain::user::Role::Admin)?;
@@ -25,7 +25,7 @@ pub async fn create_worker(name: String) -> Answer<()> {
 }
 
 /// Revokes a worker's token and closes its link.
-#[server(endpoint = "worker/revoke")]
+#[server(endpoint = "worker/revoke", output = super::Text)]
 pub async fn revoke_worker(id: WorkerId) -> Answer<()> {
     use super::desk;
     let caller = desk::caller(domain::user::Role::Admin)?;

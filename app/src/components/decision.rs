@@ -14,17 +14,16 @@ use domain::{
 use leptos::prelude::*;
 
 use crate::{
-    api::approval::ResolveApproval,
     browser,
     components::{
         icon::{Icon, icon},
-        post::post,
+        post::{Sending, post},
     },
     live::Live,
 };
 
 /// The action of a page that decides.
-pub type Resolving = ServerAction<ResolveApproval>;
+pub type Resolving = Sending;
 
 /// Words of refusals that are being written, by request.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,7 @@ use leptos_router::{components::Outlet, hooks::use_location};
 use super::{
     icon::{Icon, icon},
     last::Last,
+    read::{Read, read},
 };
 use crate::{
     api::{
@@ -20,17 +21,17 @@ use crate::{
 
 /// Who is signed in and what waits, for every page.
 #[derive(Clone, Copy)]
-pub struct Here(pub Resource<Answer<Option<Place>>>);
+pub struct Here(pub Read<Option<Place>>);
 
 impl Here {
     /// The resource the frame provides.
-    pub fn place() -> Resource<Answer<Option<Place>>> {
-        let make = || Self(Resource::new(|| (), |()| read_place()));
+    pub fn place() -> Read<Option<Place>> {
+        let make = || Self(read(|| (), |()| read_place()));
         use_context::<Self>().unwrap_or_else(make).0
     }
 
     /// Whether the caller's role covers `role`, as far as is known.
-    pub async fn may(place: Resource<Answer<Option<Place>>>, role: Role) -> bool {
+    pub async fn may(place: Read<Option<Place>>, role: Role) -> bool {
         matches!(place.await, Ok(Some(place)) if place.caller.role.covers(role))
     }
 }
@@ -187,8 +188,7 @@ fn place_link(
 pub fn Frame() -> impl IntoView {
     let live = Live::here();
     let last = Last::new();
-    let place =
-        Resource::new(move || live.approvals.get(), move |_| async move { last.or_last(read_place().await) });
+    let place = read(move || live.approvals.get(), move |_| async move { last.or_last(read_place().await) });
     provide_context(Here(place));
     let location = use_location();
     let path = Memo::new(move |_| location.pathname.get());

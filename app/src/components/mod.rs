@@ -11,6 +11,7 @@ pub mod made;
 pub mod plain;
 pub mod post;
 pub mod problem;
+pub mod read;
 pub mod receipt;
 pub mod status;
 pub mod time;

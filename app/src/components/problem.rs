@@ -1,31 +1,13 @@
 //! What was refused, and what to do.
 
 use domain::failure::Failure;
-use leptos::{
-    prelude::*,
-    server::ServerActionError,
-    server_fn::{ServerFn, error::FromServerFnError},
-};
+use leptos::prelude::*;
 
 use super::{
     empty::empty,
     icon::{Icon, icon},
 };
 use crate::{api::Answer, live::Live};
-
-/// A server action of a page. A failure of a plain form is shown by the page it came
-/// back to only, not by those the reader goes on to.
-pub fn action<S>() -> ServerAction<S>
-where
-    S: ServerFn + Send + Sync + Clone + 'static,
-    S::Output: Send + Sync + 'static,
-    S::Error: FromServerFnError + Send + Sync + 'static,
-{
-    if Live::here().hydrated.get_untracked() {
-        provide_context(ServerActionError::new("", ""));
-    }
-    ServerAction::new()
-}
 
 /// The failure in an action's value.
 pub fn failure<T>(value: Option<Answer<T>>) -> Option<Failure> {

@@ -23,8 +23,9 @@ use crate::{
         last::Last,
         made::made,
         plain::{counted, length},
-        post::post,
+        post::{Sending, post},
         problem,
+        read::read,
         status::{Status, status},
         time::{Shape, time},
     },
@@ -36,25 +37,23 @@ use crate::{
 pub fn AgentsPage() -> impl IntoView {
     let live = Live::here();
     let place = Here::place();
-    let edit = problem::action::<EditAgent>();
-    let create = problem::action::<CreateWorker>();
-    let revoke = problem::action::<RevokeWorker>();
+    let edit = Sending::to::<EditAgent>();
+    let create = Sending::to::<CreateWorker>();
+    let revoke = Sending::to::<RevokeWorker>();
     let last_agents = Last::new();
     let last_workers = Last::new();
-    let agents = Resource::new(
+    let agents = read(
         move || (live.agents.get(), live.workers.get(), live.approvals.get(), edit.version().get()),
         |_| list_agents(),
     );
-    let workers = Resource::new(
+    let workers = read(
         move || (live.workers.get(), live.approvals.get(), create.version().get(), revoke.version().get()),
         |_| list_workers(),
     );
     // Read for admins only; others would be refused.
-    let secret = Resource::new(
+    let secret = read(
         move || create.version().get(),
-        move |_| async move {
-            if Here::may(place, Role::Admin).await { read_made().await.ok().flatten() } else { None }
-        },
+        move |_| async move { if Here::may(place, Role::Admin).await { read_made().await } else { Ok(None) } },
     );
     view! {
         <Title text="Agents & workers"/>
@@ -106,7 +105,7 @@ pub fn AgentsPage() -> impl IntoView {
                 })}
             </Transition>
             <Transition>
-                {move || Suspend::new(async move { secret.await.map(made) })}
+                {move || Suspend::new(async move { secret.await.ok().flatten().map(made) })}
             </Transition>
         </div>
     }
@@ -144,7 +143,7 @@ fn agent_state(agent: &AgentView) -> AnyView {
     status(Status { icon: Icon::Ok, tone: "ok", word: "Ready" })
 }
 
-fn agent_table(agents: &[AgentView], admin: bool, edit: ServerAction<EditAgent>) -> AnyView {
+fn agent_table(agents: &[AgentView], admin: bool, edit: Sending) -> AnyView {
     if agents.is_empty() {
         return view! { <p class="meta">"None yet. An agent appears when a worker that offers one links for the first time."</p> }
             .into_any();
@@ -196,7 +195,7 @@ fn agent_table(agents: &[AgentView], admin: bool, edit: ServerAction<EditAgent>)
     .into_any()
 }
 
-fn agent_form(agent: &AgentView, edit: ServerAction<EditAgent>) -> AnyView {
+fn agent_form(agent: &AgentView, edit: Sending) -> AnyView {
     let at = |field: &str| format!("{field}-{}", agent.id);
     let mut modes = agent
         .modes
@@ -304,7 +303,7 @@ fn worker_link(worker: &WorkerView) -> AnyView {
     view! { {status(state)}<span class="meta">{since}{heartbeat}</span> }.into_any()
 }
 
-fn worker_table(workers: &[WorkerView], admin: bool, revoke: ServerAction<RevokeWorker>) -> AnyView {
+fn worker_table(workers: &[WorkerView], admin: bool, revoke: Sending) -> AnyView {
     if workers.is_empty() {
         return view! { <p class="meta">"None yet. Make a token below and start countersign-worker with it."</p> }.into_any();
     }
@@ -350,7 +349,7 @@ fn worker_table(workers: &[WorkerView], admin: bool, revoke: ServerAction<Revoke
     .into_any()
 }
 
-fn revoke_button(worker: &WorkerView, revoke: ServerAction<RevokeWorker>) -> AnyView {
+fn revoke_button(worker: &WorkerView, revoke: Sending) -> AnyView {
     let id = format!("revoke-{}", worker.id);
     let name = worker.name.clone();
     let waiting = match worker.waiting {
@@ -372,7 +371,7 @@ fn revoke_button(worker: &WorkerView, revoke: ServerAction<RevokeWorker>) -> Any
     .into_any()
 }
 
-fn new_worker(create: ServerAction<CreateWorker>) -> AnyView {
+fn new_worker(create: Sending) -> AnyView {
     view! {
         <section class="section stack narrow" aria-labelledby="connect">
             <h2 id="connect">"Connect a worker on another machine"</h2>

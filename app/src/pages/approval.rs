@@ -26,8 +26,10 @@ use crate::{
         icon::{Icon, icon},
         last::Last,
         plain::{length, name, plain},
-        post::post,
-        problem, receipt,
+        post::{Sending, post},
+        problem,
+        read::read,
+        receipt,
         status::{Status, kind_icon, status, status_small},
         time::{Shape, time},
     },
@@ -46,10 +48,8 @@ pub fn InboxPage() -> impl IntoView {
         })
     });
     let known = Last::new();
-    let list = Resource::new(
-        move || (chosen.get(), live.approvals.get()),
-        |((tab, after), _)| list_approvals(tab, after),
-    );
+    let list =
+        read(move || (chosen.get(), live.approvals.get()), |((tab, after), _)| list_approvals(tab, after));
     view! {
         <Title text="Approvals"/>
         <section class="pane" aria-label="Inbox">
@@ -245,13 +245,13 @@ fn not_found() -> Failure {
 
 fn one(id: ApprovalId) -> AnyView {
     let live = Live::here();
-    let resolve = problem::action::<ResolveApproval>();
-    let extend = problem::action::<ExtendApproval>();
-    let resume = problem::action::<ContinueRun>();
+    let resolve = Sending::to::<ResolveApproval>();
+    let extend = Sending::to::<ExtendApproval>();
+    let resume = Sending::to::<ContinueRun>();
     let drafts = Drafts::new();
     let title = RwSignal::new("Request".to_owned());
     let known = Last::new();
-    let detail = Resource::new(
+    let detail = read(
         move || {
             (
                 live.approvals.get(),
@@ -296,7 +296,7 @@ fn one(id: ApprovalId) -> AnyView {
 
 fn full(
     detail: &ApprovalDetail,
-    extend: ServerAction<ExtendApproval>,
+    extend: Sending,
     problems: AnyView,
     offered: AnyView,
     bar: AnyView,
@@ -383,7 +383,7 @@ fn full(
 }
 
 /// A decision that waits for *Continue Run*.
-fn held(detail: &ApprovalDetail, resume: ServerAction<ContinueRun>) -> Option<AnyView> {
+fn held(detail: &ApprovalDetail, resume: Sending) -> Option<AnyView> {
     let receipt = detail.receipt.as_ref()?;
     if !detail.waits_for_continue
         || receipt.continued_at.is_some()

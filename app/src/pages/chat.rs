@@ -36,8 +36,10 @@ use crate::{
         icon::{Icon, icon},
         last::Last,
         plain::{counted, name, plain},
-        post::post,
-        problem, receipt,
+        post::{Sending, post},
+        problem,
+        read::read,
+        receipt,
         status::{Status, status_small},
         time::{Shape, time},
     },
@@ -55,7 +57,7 @@ pub fn ChatFrame() -> impl IntoView {
     });
     let asked = Memo::new(move |_| query.with(|q| (q.get("search").unwrap_or_default(), q.get("after"))));
     let known = Last::new();
-    let list = Resource::new(
+    let list = read(
         move || (asked.get(), live.sessions.get(), live.approvals.get()),
         |((search, after), _, _)| list_sessions(search, after),
     );
@@ -150,10 +152,10 @@ fn session_row(row: &SessionRow, open: Memo<Option<SessionId>>) -> AnyView {
 pub fn NewSession() -> impl IntoView {
     let live = Live::here();
     let place = Here::place();
-    let start = problem::action::<StartSession>();
+    let start = Sending::to::<StartSession>();
     let text = RwSignal::new(String::new());
     let known = Last::new();
-    let agents = Resource::new(move || (live.agents.get(), live.workers.get()), |_| list_agents());
+    let agents = read(move || (live.agents.get(), live.workers.get()), |_| list_agents());
     let refused = move || problem::note(problem::failure(start.value().get()), "The message was not sent.");
     view! {
         <Title text="Chat"/>
@@ -177,7 +179,7 @@ pub fn NewSession() -> impl IntoView {
 fn new_session(
     agents: &[AgentView],
     may: bool,
-    start: ServerAction<StartSession>,
+    start: Sending,
     text: RwSignal<String>,
     refused: AnyView,
 ) -> AnyView {
@@ -299,9 +301,9 @@ fn send_button() -> impl IntoView {
 #[derive(Clone, Copy)]
 struct Acts {
     resolve: Resolving,
-    cancel: ServerAction<CancelRun>,
-    resume: ServerAction<ContinueRun>,
-    prompt: ServerAction<SendPrompt>,
+    cancel: Sending,
+    resume: Sending,
+    prompt: Sending,
     text: RwSignal<String>,
     drafts: Drafts,
 }
@@ -328,10 +330,10 @@ fn one(id: SessionId) -> AnyView {
     let query = use_query_map();
     let before = Memo::new(move |_| query.with(|q| q.get("before")));
     let acts = Acts {
-        resolve: problem::action::<ResolveApproval>(),
-        cancel: problem::action::<CancelRun>(),
-        resume: problem::action::<ContinueRun>(),
-        prompt: problem::action::<SendPrompt>(),
+        resolve: Sending::to::<ResolveApproval>(),
+        cancel: Sending::to::<CancelRun>(),
+        resume: Sending::to::<ContinueRun>(),
+        prompt: Sending::to::<SendPrompt>(),
         text: RwSignal::new(String::new()),
         drafts: Drafts::new(),
     };
@@ -345,7 +347,7 @@ fn one(id: SessionId) -> AnyView {
         )
     };
     let known = Last::new();
-    let detail = Resource::new(
+    let detail = read(
         move || (before.get(), live.sessions.get(), live.approvals.get(), live.workers.get(), done()),
         move |(before, ..)| read_session(id, before),
     );

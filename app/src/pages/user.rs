@@ -16,8 +16,9 @@ use crate::{
         last::Last,
         made::made,
         plain::counted,
-        post::post,
+        post::{Sending, post},
         problem,
+        read::read,
         status::{Status, status},
         time::{Shape, time},
     },
@@ -26,10 +27,10 @@ use crate::{
 
 #[derive(Clone, Copy)]
 struct Acts {
-    add: ServerAction<AddUser>,
-    reset: ServerAction<ResetUser>,
-    role: ServerAction<SetRole>,
-    disable: ServerAction<SetDisabled>,
+    add: Sending,
+    reset: Sending,
+    role: Sending,
+    disable: Sending,
 }
 
 /// `/users`
@@ -38,13 +39,13 @@ pub fn UsersPage() -> impl IntoView {
     let live = Live::here();
     let place = Here::place();
     let acts = Acts {
-        add: problem::action(),
-        reset: problem::action(),
-        role: problem::action(),
-        disable: problem::action(),
+        add: Sending::to::<AddUser>(),
+        reset: Sending::to::<ResetUser>(),
+        role: Sending::to::<SetRole>(),
+        disable: Sending::to::<SetDisabled>(),
     };
     let last = Last::new();
-    let users = Resource::new(
+    let users = read(
         move || {
             (
                 live.users.get(),
@@ -56,11 +57,9 @@ pub fn UsersPage() -> impl IntoView {
         },
         |_| list_users(),
     );
-    let secret = Resource::new(
+    let secret = read(
         move || (acts.add.version().get(), acts.reset.version().get()),
-        move |_| async move {
-            if Here::may(place, Role::Admin).await { read_made().await.ok().flatten() } else { None }
-        },
+        move |_| async move { if Here::may(place, Role::Admin).await { read_made().await } else { Ok(None) } },
     );
     view! {
         <Title text="Users & tokens"/>
@@ -71,7 +70,7 @@ pub fn UsersPage() -> impl IntoView {
             {move || problem::note(problem::failure(acts.role.value().get()), "The role was not changed.")}
             {move || problem::note(problem::failure(acts.disable.value().get()), "The account was not changed.")}
             <Transition>
-                {move || Suspend::new(async move { secret.await.map(made) })}
+                {move || Suspend::new(async move { secret.await.ok().flatten().map(made) })}
             </Transition>
             <Transition fallback=loading>
                 {move || Suspend::new(async move {

@@ -59,9 +59,8 @@ impl Connection {
         self.buffer.drain(..end);
         let status: u16 = head.get(9..12).and_then(|s| s.parse().ok()).unwrap_or(0);
         let lower = head.to_ascii_lowercase();
-        let field = |name: &str| {
-            lower.lines().find_map(|l| l.strip_prefix(name).map(|v| v.trim().to_owned()))
-        };
+        let field =
+            |name: &str| lower.lines().find_map(|l| l.strip_prefix(name).map(|v| v.trim().to_owned()));
         let body = if field("transfer-encoding:").is_some_and(|v| v.contains("chunked")) {
             self.chunks().await?
         } else {

@@ -23,20 +23,21 @@ pub struct Figures {
 impl Figures {
     pub fn of(mut latencies: Vec<Duration>, took: Duration) -> Self {
         latencies.sort_unstable();
-        let rps = if took.is_zero() { 0.0 } else { latencies.len() as f64 / took.as_secs_f64() };
+        let rps = if took.is_zero() { 0.0 } else { float(latencies.len()) / took.as_secs_f64() };
         Self { rps, sorted: latencies }
     }
 
-    fn quantile_ms(&self, q: f64) -> f64 {
+    fn quantile_ms(&self, thousandths: usize) -> f64 {
         if self.sorted.is_empty() {
             return 0.0;
         }
-        let at = ((self.sorted.len() - 1) as f64 * q).round() as usize;
+        // Nearest rank, in thousandths so that no float is cast.
+        let at = (self.sorted.len() - 1) * thousandths / 1000;
         (self.sorted[at].as_secs_f64() * 100_000.0).round() / 100.0
     }
 
     pub fn json_without_rps(&self) -> Value {
-        json!({ "n": self.sorted.len(), "p50_ms": self.quantile_ms(0.5), "p99_ms": self.quantile_ms(0.99) })
+        json!({ "n": self.sorted.len(), "p50_ms": self.quantile_ms(500), "p99_ms": self.quantile_ms(990) })
     }
 
     pub fn json(&self) -> Value {
@@ -46,6 +47,11 @@ impl Figures {
         }
         figures
     }
+}
+
+/// A count as a float; counts here are far below what a float holds exactly.
+pub fn float(n: usize) -> f64 {
+    u32::try_from(n).map_or(f64::MAX, f64::from)
 }
 
 /// `n` requests over `connections`, each once.

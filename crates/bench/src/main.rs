@@ -142,7 +142,8 @@ async fn click_to_applied(server: &product::Server) -> Result<Figures> {
     let session: uuid::Uuid = serde_json::from_slice(&started.body)?;
     for i in 0..60 {
         if i > 0 {
-            let form = format!("session={session}&prompt={}", http::encoded(&format!("append bench.txt: {i}")));
+            let form =
+                format!("session={session}&prompt={}", http::encoded(&format!("append bench.txt: {i}")));
             http.send(&http::Request::post("/api/session/prompt", &server.cookie, &form)).await?;
         }
         let (id, digest) = server.wait_pending(session).await?;

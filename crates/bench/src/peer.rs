@@ -25,6 +25,7 @@ use uuid::Uuid;
 use crate::{
     Result,
     http::{self, Connection},
+    load,
     product::Server,
 };
 
@@ -81,7 +82,7 @@ pub async fn store(server: &Server, n: usize) -> Result<Stored> {
             sent += 1;
         }
         if let Frame::Answer { id, result } = next(&mut socket).await? {
-            let reply: PermissionStored = body(&*result?)?;
+            let reply: PermissionStored = body(&result?)?;
             let place = usize::try_from(id)?;
             if let Some(Some(entry)) = asked.get_mut(place) {
                 entry.0 = reply.approval;
@@ -89,7 +90,7 @@ pub async fn store(server: &Server, n: usize) -> Result<Stored> {
             stored += 1;
         }
     }
-    let rps = (n as f64 / began.elapsed().as_secs_f64()).round();
+    let rps = (load::float(n) / began.elapsed().as_secs_f64()).round();
     let answering = tokio::spawn(async move {
         let mut beat = tokio::time::interval(Duration::from_secs(10));
         loop {
@@ -176,7 +177,7 @@ async fn link(server: &Server) -> Result<(Socket, i64)> {
     send(&mut socket, Frame::call(0, &hello)).await?;
     loop {
         if let Frame::Answer { result, .. } = next(&mut socket).await? {
-            let welcome: Welcome = body(&*result?)?;
+            let welcome: Welcome = body(&result?)?;
             return Ok((socket, welcome.epoch));
         }
     }

@@ -63,7 +63,8 @@ impl Product {
         std::fs::create_dir(&data)?;
         // The user that runs Postgres passes through.
         std::fs::set_permissions(&data, std::os::unix::fs::PermissionsExt::from_mode(0o711))?;
-        let cluster = cluster::open(Source::Private { data: data.clone() }, &|line| eprintln!("{line}")).await?;
+        let cluster =
+            cluster::open(Source::Private { data: data.clone() }, &|line| eprintln!("{line}")).await?;
         let pool = PgPool::connect_with(cluster.options()).await?;
         Ok(Self { data, cluster, pool })
     }
@@ -145,7 +146,9 @@ impl Product {
         let cookie = set
             .head
             .lines()
-            .find_map(|l| l.to_ascii_lowercase().starts_with("set-cookie:").then(|| l[11..].trim().to_owned()))
+            .find_map(|l| {
+                l.to_ascii_lowercase().starts_with("set-cookie:").then(|| l[11..].trim().to_owned())
+            })
             .and_then(|c| c.split(';').next().map(str::to_owned))
             .ok_or("signing in set no cookie")?;
         Ok(Server { address, cookie, child, pool: self.pool.clone() })
@@ -278,7 +281,8 @@ fn free_address() -> Result<String> {
 }
 
 async fn terminate(child: &mut Child) {
-    if let Some(pid) = child.id().and_then(|p| i32::try_from(p).ok()).and_then(rustix::process::Pid::from_raw) {
+    if let Some(pid) = child.id().and_then(|p| i32::try_from(p).ok()).and_then(rustix::process::Pid::from_raw)
+    {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
     if tokio::time::timeout(Duration::from_secs(20), child.wait()).await.is_err() {

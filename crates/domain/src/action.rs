@@ -39,7 +39,7 @@ impl ActionKind {
 
 /// A stretch of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "is", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Piece {
     Text {
         text: String,

@@ -203,7 +203,7 @@ pub const HITL_TIMEOUT_DEFAULT_S: i64 = 900;
 /// The range of `hitl_timeout`, in seconds: ten seconds to seven days.
 pub const HITL_TIMEOUT_RANGE_S: std::ops::RangeInclusive<i64> = 10..=604_800;
 /// What *Extend* adds, in seconds.
-pub const EXTEND_S: i64 = 900;
+pub const EXTEND_S: i32 = 900;
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use crate::run::RunStatus;
 /// One entry of a transcript. All text in it is the agent's or the harness's:
 /// untrusted, drawn as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum EventBody {
     /// The prompt was written to the harness.
     Started {

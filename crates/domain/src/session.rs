@@ -26,7 +26,7 @@ pub struct SessionRow {
 
 /// One thing in a transcript, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "item", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Item {
     Event { seq: i64, at: Timestamp, body: EventBody },
     Approval { approval: Box<ApprovalDetail> },

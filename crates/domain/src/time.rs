@@ -66,9 +66,9 @@ pub fn span(took: Duration) -> String {
     let s = took.as_secs();
     match s {
         0..60 => format!("{}.{} s", s, took.subsec_millis() / 100),
-        60..3600 if s % 60 == 0 => format!("{} min", s / 60),
+        60..3600 if s.is_multiple_of(60) => format!("{} min", s / 60),
         60..3600 => format!("{} min {} s", s / 60, s % 60),
-        _ if s / 60 % 60 == 0 => format!("{} h", s / 3600),
+        _ if (s / 60).is_multiple_of(60) => format!("{} h", s / 3600),
         _ => format!("{} h {} min", s / 3600, s / 60 % 60),
     }
 }
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(countdown(Duration::from_secs(3729)), "1:02:09");
         assert_eq!(span(Duration::from_millis(240)), "0.2 s");
         assert_eq!(span(Duration::from_secs(252)), "4 min 12 s");
-        assert_eq!(span(Duration::from_secs(900)), "15 min");
-        assert_eq!(span(Duration::from_secs(7500)), "2 h 5 min");
+        assert_eq!(span(Duration::from_mins(15)), "15 min");
+        assert_eq!(span(Duration::from_mins(125)), "2 h 5 min");
     }
 }

@@ -23,7 +23,7 @@ impl Outbox {
     }
 
     /// The next event to send, if the window allows one.
-    pub fn next(&mut self) -> Option<i64> {
+    pub fn next_due(&mut self) -> Option<i64> {
         (self.sent < self.made && self.sent - self.acked < self.window).then(|| {
             self.sent += 1;
             self.sent
@@ -81,17 +81,17 @@ mod tests {
         for _ in 0..5 {
             out.make();
         }
-        assert_eq!((out.next(), out.next(), out.next()), (Some(1), Some(2), None));
+        assert_eq!((out.next_due(), out.next_due(), out.next_due()), (Some(1), Some(2), None));
         out.acknowledge(1);
-        assert_eq!((out.next(), out.next()), (Some(3), None));
+        assert_eq!((out.next_due(), out.next_due()), (Some(3), None));
     }
 
     #[test]
     fn a_new_link_sends_again_what_was_not_stored() {
         let mut out = Outbox::new(0, 3, 10);
-        while out.next().is_some() {}
+        while out.next_due().is_some() {}
         out.relink(1);
-        assert_eq!((out.next(), out.next(), out.next()), (Some(2), Some(3), None));
+        assert_eq!((out.next_due(), out.next_due(), out.next_due()), (Some(2), Some(3), None));
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(out.acked(), 2);
         out.acknowledge(99);
         assert_eq!(out.acked(), 4);
-        assert_eq!(out.next(), None);
+        assert_eq!(out.next_due(), None);
     }
 
     #[test]

@@ -5,7 +5,10 @@
 use chrono::{DateTime, Utc};
 use domain::{
     action,
-    approval::{ApprovalCounts, ApprovalDetail, ApprovalRow, ApprovalStatus, AskOption, EXTEND_S, RequestKey, plain_option},
+    approval::{
+        ApprovalCounts, ApprovalDetail, ApprovalRow, ApprovalStatus, AskOption, EXTEND_S, RequestKey,
+        plain_option,
+    },
     decision::{Answer, MESSAGE_MAX, Outcome},
     digest::{ActionDigest, ActionFields, AnswerDigest},
     event::EVENT_TEXT_MAX,
@@ -217,8 +220,11 @@ async fn read_where(
     let mut all = Vec::with_capacity(rows.len());
     for r in rows {
         let receipt = receipts.remove(&r.id);
-        let digest = ActionDigest::try_from(r.action_digest.as_slice())
-            .map_err(|e| Error::Inconsistent { what: "action_digest", row: r.id, why: e.to_string() })?;
+        let digest = ActionDigest::try_from(r.action_digest.as_slice()).map_err(|e| Error::Inconsistent {
+            what: "action_digest",
+            row: r.id,
+            why: e.to_string(),
+        })?;
         let row = Row {
             id: r.id,
             status: r.status,
@@ -405,7 +411,7 @@ pub async fn pause(store: &Store, worker: WorkerId, epoch: i64, asked: Asked<'_>
         i32::try_from(view.findings.len()).unwrap_or(i32::MAX),
         view.checked,
         asked.after_seq,
-        asked.native_deadline_ms.map(|ms| ms as f64),
+        asked.native_deadline_ms.and_then(|ms| u32::try_from(ms).ok()).map(f64::from),
         store.new_id(),
     )
     .fetch_one(&mut *tx)
@@ -500,13 +506,17 @@ pub struct Resolve {
 /// lets the run go on. Exactly one wins; everyone else learns who decided what.
 pub async fn resolve(store: &Store, caller: &Caller, asked: Resolve) -> Result<DecisionId> {
     if asked.outcome == Outcome::Expire {
-        return Err(Failure::invalid("outcome", "A person approves or rejects; expiry comes by itself.").into());
+        return Err(
+            Failure::invalid("outcome", "A person approves or rejects; expiry comes by itself.").into()
+        );
     }
     if asked.message.as_ref().is_some_and(|m| m.len() > MESSAGE_MAX) {
         return Err(Failure::invalid("message", "The words are longer than 8 KiB.").into());
     }
     if asked.message.as_ref().is_some_and(|m| m.contains('\0')) {
-        return Err(Failure::invalid("message", "The words hold a null character, which cannot be stored.").into());
+        return Err(
+            Failure::invalid("message", "The words hold a null character, which cannot be stored.").into()
+        );
     }
     if asked.outcome == Outcome::Approve && asked.stop {
         return Err(Failure::invalid("stop", "Only a refusal can stop the run.").into());
@@ -629,7 +639,7 @@ pub async fn extend(store: &Store, caller: &Caller, id: ApprovalId) -> Result<()
         id.0,
         caller.id.0,
         sees_all(caller),
-        EXTEND_S as f64,
+        f64::from(EXTEND_S),
     )
     .execute(&mut *tx)
     .await?;
@@ -661,8 +671,11 @@ pub async fn expire_due(store: &Store) -> Result<usize> {
     .fetch_all(&mut *tx)
     .await?;
     for p in &due {
-        let digest = ActionDigest::try_from(p.action_digest.as_slice())
-            .map_err(|e| Error::Inconsistent { what: "action_digest", row: p.id, why: e.to_string() })?;
+        let digest = ActionDigest::try_from(p.action_digest.as_slice()).map_err(|e| Error::Inconsistent {
+            what: "action_digest",
+            row: p.id,
+            why: e.to_string(),
+        })?;
         let id = DecisionId(store.new_id());
         let option = plain_option(&p.options.0, Outcome::Expire)?;
         let answer: Answer = decision::answer(Outcome::Expire, option, None, None, false);
@@ -674,12 +687,9 @@ pub async fn expire_due(store: &Store) -> Result<usize> {
         )
         .execute(&mut *tx)
         .await?;
-        sqlx::query!(
-            "update approvals set status = 'expired', closed_at = app_now() where id = $1",
-            p.id
-        )
-        .execute(&mut *tx)
-        .await?;
+        sqlx::query!("update approvals set status = 'expired', closed_at = app_now() where id = $1", p.id)
+            .execute(&mut *tx)
+            .await?;
         sqlx::query!(
             "insert into decisions (id, approval_id, outcome, option_id, message, action_digest, answer_digest,
                  continued_at)
@@ -732,6 +742,7 @@ pub async fn next_expiry_ms(store: &Store) -> Result<Option<i64>> {
 
 /// A timestamp helper for tests and pages that need the database's clock.
 pub async fn clock(store: &Store) -> Result<Timestamp> {
-    let now: DateTime<Utc> = sqlx::query_scalar!(r#"select app_now() as "now!""#).fetch_one(store.pool()).await?;
+    let now: DateTime<Utc> =
+        sqlx::query_scalar!(r#"select app_now() as "now!""#).fetch_one(store.pool()).await?;
     Ok(now.into())
 }

@@ -120,12 +120,16 @@ pub async fn take_due(store: &Store, worker: WorkerId, epoch: i64) -> Result<Vec
                 approval: ApprovalId(r.approval_id),
                 request_key: word(&r.request_key, "request_key", r.id)?,
                 decision: DecisionId(r.id),
-                action_digest: r.action_digest.as_slice().try_into().map_err(
-                    |e: domain::digest::NotADigest| wrong("action_digest", e.to_string()),
-                )?,
-                answer_digest: r.answer_digest.as_slice().try_into().map_err(
-                    |e: domain::digest::NotADigest| wrong("answer_digest", e.to_string()),
-                )?,
+                action_digest: r
+                    .action_digest
+                    .as_slice()
+                    .try_into()
+                    .map_err(|e: domain::digest::NotADigest| wrong("action_digest", e.to_string()))?,
+                answer_digest: r
+                    .answer_digest
+                    .as_slice()
+                    .try_into()
+                    .map_err(|e: domain::digest::NotADigest| wrong("answer_digest", e.to_string()))?,
                 answer: Answer {
                     outcome: word(&r.outcome, "outcome", r.id)?,
                     option_id: r.option_id,

@@ -12,9 +12,13 @@ pub enum Error {
     Failure(#[from] Failure),
     #[error("the database: {0}")]
     Database(#[from] sqlx::Error),
-    #[error("the database's schema has version {version}, which this program does not know. Run a newer Countersign, or restore the backup made before it")]
+    #[error(
+        "the database's schema has version {version}, which this program does not know. Run a newer Countersign, or restore the backup made before it"
+    )]
     NewerSchema { version: i64 },
-    #[error("migration {version} in the database is not the one this program ships. Run the program that made the database")]
+    #[error(
+        "migration {version} in the database is not the one this program ships. Run the program that made the database"
+    )]
     ChangedSchema { version: i64 },
     #[error("a migration failed: {0}")]
     Migrate(sqlx::migrate::MigrateError),
@@ -30,7 +34,8 @@ impl Error {
             Self::Database(error) if is_outage(&error) => {
                 tracing::warn!(%error, "the database cannot be reached");
                 Failure::Unavailable {
-                    what: "The database cannot be reached. Nothing was changed. Try again in a moment.".into(),
+                    what: "The database cannot be reached. Nothing was changed. Try again in a moment."
+                        .into(),
                 }
             }
             error => {
@@ -54,10 +59,12 @@ impl Error {
 /// out of resources (53*), read-only (25006).
 fn is_outage(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_) => true,
-        sqlx::Error::Database(e) => e
-            .code()
-            .is_some_and(|c| c.starts_with("57P") || c.starts_with("53") || c.starts_with("08") || c == "25006"),
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_) => {
+            true
+        }
+        sqlx::Error::Database(e) => e.code().is_some_and(|c| {
+            c.starts_with("57P") || c.starts_with("53") || c.starts_with("08") || c == "25006"
+        }),
         _ => false,
     }
 }

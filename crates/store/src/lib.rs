@@ -33,11 +33,7 @@ use domain::{
     id::UserId,
     user::{Caller, Made, Role},
 };
-use sqlx::{
-    PgPool,
-    migrate::Migrator,
-    postgres::PgPoolOptions,
-};
+use sqlx::{PgPool, migrate::Migrator, postgres::PgPoolOptions};
 use uuid::Uuid;
 
 pub use changes::{Changes, Topic};
@@ -51,7 +47,7 @@ pub use token::Token;
 pub static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
 
 /// How long a secret that was just made can be read back by who made it.
-const MADE_FOR: Duration = Duration::from_secs(60);
+const MADE_FOR: Duration = Duration::from_mins(1);
 
 /// The store: a pool, what has changed, and where new ids come from. Cheap to clone.
 #[derive(Clone)]

@@ -43,7 +43,11 @@ pub async fn find(store: &Store, token: &Token) -> Result<Option<Login>> {
     }
     Ok(Some(Login {
         id: LoginId(row.id),
-        caller: Caller { id: UserId(row.user_id), name: row.name, role: word(&row.role, "role", row.user_id)? },
+        caller: Caller {
+            id: UserId(row.user_id),
+            name: row.name,
+            role: word(&row.role, "role", row.user_id)?,
+        },
     }))
 }
 

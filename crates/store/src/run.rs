@@ -111,9 +111,12 @@ struct Seen {
 /// Locks a run the caller may act on.
 async fn seen(tx: &mut PgConnection, caller: &Caller, run: RunId) -> Result<Seen> {
     // Approvals are locked before their run, everywhere.
-    sqlx::query!("select id from approvals where run_id = $1 and status = 'pending' order by id for update", run.0)
-        .fetch_all(&mut *tx)
-        .await?;
+    sqlx::query!(
+        "select id from approvals where run_id = $1 and status = 'pending' order by id for update",
+        run.0
+    )
+    .fetch_all(&mut *tx)
+    .await?;
     let row = sqlx::query!(
         "select r.session_id, r.status from runs r join sessions s on s.id = r.session_id
          where r.id = $1 and (not s.private or s.owner_id = $2 or $3) for update of r",

@@ -86,7 +86,12 @@ pub async fn list(
 }
 
 /// One session with its newest turns, or those before `before` (a run's cursor).
-pub async fn read(store: &Store, caller: &Caller, id: SessionId, before: Option<&str>) -> Result<SessionDetail> {
+pub async fn read(
+    store: &Store,
+    caller: &Caller,
+    id: SessionId,
+    before: Option<&str>,
+) -> Result<SessionDetail> {
     let before = Cursor::read(before)?;
     let mut tx = store.pool().begin().await?;
     // One snapshot, so that a run, its events and its approvals fit together.

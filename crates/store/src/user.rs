@@ -172,7 +172,9 @@ pub enum LinkState {
     /// For the first admin.
     FirstAdmin,
     /// For this person.
-    Password { name: String },
+    Password {
+        name: String,
+    },
     Used,
     Expired,
     Unknown,
@@ -308,7 +310,8 @@ pub async fn set_role(store: &Store, caller: &Caller, id: UserId, role: Role) ->
     .fetch_optional(&mut *tx)
     .await?;
     let Some(changed) = changed else {
-        let exists = sqlx::query!("select id from users where id = $1", id.0).fetch_optional(&mut *tx).await?;
+        let exists =
+            sqlx::query!("select id from users where id = $1", id.0).fetch_optional(&mut *tx).await?;
         return if exists.is_some() { Ok(()) } else { Err(Failure::not_found("person").into()) };
     };
     keep_an_admin(&mut tx).await?;

@@ -133,9 +133,14 @@ pub struct Hello<'a> {
 /// How a hello ended.
 #[derive(Debug)]
 pub enum Linked {
-    Yes { epoch: i64, name: String },
+    Yes {
+        epoch: i64,
+        name: String,
+    },
     /// Another data folder holds the lease.
-    Leased { host: String },
+    Leased {
+        host: String,
+    },
     /// The token was revoked meanwhile.
     Revoked,
 }

@@ -1250,7 +1250,7 @@ impl Session {
             self.retry_at.remove(&request.key);
             tell_server(&link, self.key, request, self.myself.clone());
         }
-        while let Some(seq) = self.outbox.next() {
+        while let Some(seq) = self.outbox.next_due() {
             let at = usize::try_from(seq - self.state.acked - 1).ok();
             let Some(event) = at.and_then(|at| self.state.events.get(at)) else { break };
             link.notify(&SessionEvent {

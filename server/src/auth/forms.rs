@@ -17,11 +17,7 @@ use serde::Deserialize;
 use store::{Token, login::Login};
 
 use crate::{
-    auth::{
-        cookie,
-        limit::Verdict,
-        password,
-    },
+    auth::{cookie, limit::Verdict, password},
     routes::failed,
     state::AppState,
 };
@@ -44,17 +40,8 @@ fn own_page(next: &str) -> &str {
 
 /// The address the request came from; behind a proxy on this machine, what it says.
 fn address(peer: SocketAddr, headers: &HeaderMap) -> IpAddr {
-    let forwarded = || {
-        headers
-            .get("x-forwarded-for")?
-            .to_str()
-            .ok()?
-            .rsplit(',')
-            .next()?
-            .trim()
-            .parse::<IpAddr>()
-            .ok()
-    };
+    let forwarded =
+        || headers.get("x-forwarded-for")?.to_str().ok()?.rsplit(',').next()?.trim().parse::<IpAddr>().ok();
     if peer.ip().is_loopback() { forwarded().unwrap_or(peer.ip()) } else { peer.ip() }
 }
 
@@ -163,7 +150,9 @@ pub async fn setup(
     Path(token): Path<String>,
     Form(form): Form<NewPassword>,
 ) -> Response {
-    let back = |problem: &str| Redirect::to(&format!("/setup/{}?problem={problem}", encoded(&token))).into_response();
+    let back = |problem: &str| {
+        Redirect::to(&format!("/setup/{}?problem={problem}", encoded(&token))).into_response()
+    };
     if state.reach.insecure {
         return back("insecure");
     }
@@ -188,7 +177,8 @@ pub async fn set_password(
     Path(token): Path<String>,
     Form(form): Form<NewPassword>,
 ) -> Response {
-    let back = |problem: &str| Redirect::to(&format!("/link/{}?problem={problem}", encoded(&token))).into_response();
+    let back =
+        |problem: &str| Redirect::to(&format!("/link/{}?problem={problem}", encoded(&token))).into_response();
     if state.reach.insecure {
         return back("insecure");
     }

@@ -12,7 +12,7 @@ use std::{
 pub const PER_ACCOUNT: u32 = 5;
 const PER_ADDRESS: u32 = 30;
 /// How long, from the first of them.
-pub const WINDOW: Duration = Duration::from_secs(15 * 60);
+pub const WINDOW: Duration = Duration::from_mins(15);
 /// Keys kept; beyond it the oldest windows go.
 const KEYS: usize = 10_000;
 
@@ -32,7 +32,9 @@ struct Window {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Go on; so many tries are left after this one fails.
-    Try { left: u32 },
+    Try {
+        left: u32,
+    },
     Wait(Duration),
 }
 
@@ -59,7 +61,12 @@ impl Limiter {
     }
 }
 
-fn count<K: Eq + Hash + Clone>(windows: &Mutex<HashMap<K, Window>>, key: K, most: u32, now: Instant) -> Verdict {
+fn count<K: Eq + Hash + Clone>(
+    windows: &Mutex<HashMap<K, Window>>,
+    key: K,
+    most: u32,
+    now: Instant,
+) -> Verdict {
     // A poisoned lock means a bug elsewhere: fail closed.
     let Ok(mut windows) = windows.lock() else { return Verdict::Wait(WINDOW) };
     if windows.len() >= KEYS {

@@ -3,10 +3,7 @@
 
 use std::sync::LazyLock;
 
-use argon2::{
-    Argon2, PasswordHasher as _, PasswordVerifier as _,
-    password_hash::phc::PasswordHash,
-};
+use argon2::{Argon2, PasswordHasher as _, PasswordVerifier as _, password_hash::phc::PasswordHash};
 use tokio::sync::Semaphore;
 
 static AT_ONCE: Semaphore = Semaphore::const_new(2);

@@ -10,9 +10,7 @@ use domain::{
 };
 use link::{
     frame::{CallId, Frame, RpcError, UNAVAILABLE, body},
-    message::{
-        Cancel, Epoch, Prompt, PromptOutcome, PromptReply, Resolve, ResolveOutcome, ResolveReply,
-    },
+    message::{Cancel, Epoch, Prompt, PromptOutcome, PromptReply, Resolve, ResolveOutcome, ResolveReply},
 };
 use serde_json::value::RawValue;
 use store::{Store, decision, run};
@@ -94,7 +92,11 @@ impl Outbox {
     }
 
     /// The worker's answer to one of our calls.
-    pub async fn answered(&mut self, id: CallId, result: Result<Box<RawValue>, RpcError>) -> store::Result<()> {
+    pub async fn answered(
+        &mut self,
+        id: CallId,
+        result: Result<Box<RawValue>, RpcError>,
+    ) -> store::Result<()> {
         let Some(under) = self.calls.remove(&id) else { return Ok(()) };
         self.under_way.remove(&under);
         match under {
@@ -125,7 +127,9 @@ impl Outbox {
             }
             Ok(_) => run::prompted(&self.store, run).await,
             Err(error) if error.code == UNAVAILABLE => Ok(()),
-            Err(error) => run::refused(&self.store, run, &format!("The worker refused the message: {error}.")).await,
+            Err(error) => {
+                run::refused(&self.store, run, &format!("The worker refused the message: {error}.")).await
+            }
         }
     }
 
@@ -146,12 +150,15 @@ impl Outbox {
             ResolveOutcome::Applied | ResolveOutcome::AlreadyApplied => (Delivery::Applied, None),
             ResolveOutcome::DigestMismatch => (
                 Delivery::NotApplied,
-                Some("The request held by the agent is not the one that was decided. Nothing was sent to it."),
+                Some(
+                    "The request held by the agent is not the one that was decided. Nothing was sent to it.",
+                ),
             ),
             ResolveOutcome::NativeGone => (Delivery::NotApplied, Some("The agent no longer waits for it.")),
-            ResolveOutcome::Unknown => {
-                (Delivery::NotApplied, Some("The worker does not know this request. Nothing was sent to the agent."))
-            }
+            ResolveOutcome::Unknown => (
+                Delivery::NotApplied,
+                Some("The worker does not know this request. Nothing was sent to the agent."),
+            ),
             ResolveOutcome::OutcomeUnknown => (
                 Delivery::OutcomeUnknown,
                 Some("The process was gone after the answer may have been written."),

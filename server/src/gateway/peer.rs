@@ -213,7 +213,9 @@ impl Link<'_> {
                     return replies;
                 }
                 // Its verdict comes with the next hello.
-                Ok(Stored::Unknown) => tracing::warn!(session = %key, "events of an unknown session were dropped"),
+                Ok(Stored::Unknown) => {
+                    tracing::warn!(session = %key, "events of an unknown session were dropped");
+                }
                 Err(error) => {
                     // Not acknowledged: the worker sends them again on a new link.
                     tracing::warn!(session = %key, %error, "events could not be stored");
@@ -223,13 +225,14 @@ impl Link<'_> {
             }
         }
         let link = self;
-        let mut answers = stream::iter(asks)
-            .map(|(id, ask)| async move { (id, link.pause(ask).await) })
-            .buffered(AT_ONCE);
+        let mut answers =
+            stream::iter(asks).map(|(id, ask)| async move { (id, link.pause(ask).await) }).buffered(AT_ONCE);
         while let Some((id, result)) = answers.next().await {
             match result {
                 Ok(stored) => replies.push(Reply::Frame(Frame::answer(id, Ok(stored)))),
-                Err(PauseError::Rpc(error)) => replies.push(Reply::Frame(Frame::answer::<()>(id, Err(error)))),
+                Err(PauseError::Rpc(error)) => {
+                    replies.push(Reply::Frame(Frame::answer::<()>(id, Err(error))));
+                }
                 Err(PauseError::Fenced) => {
                     replies.push(Reply::End(link.why_not_current().await));
                     return replies;
@@ -315,9 +318,15 @@ impl Link<'_> {
 
     async fn withdrawn(&self, gone: Withdrawn) -> Result<(), RpcError> {
         self.check_epoch(gone.epoch)?;
-        approval::withdraw(&self.state.store, self.worker, &gone.request_key, &gone.reason, gone.execution_gone)
-            .await
-            .map_err(unavailable)
+        approval::withdraw(
+            &self.state.store,
+            self.worker,
+            &gone.request_key,
+            &gone.reason,
+            gone.execution_gone,
+        )
+        .await
+        .map_err(unavailable)
     }
 
     async fn effect(&self, seen: Effect) -> Result<(), RpcError> {

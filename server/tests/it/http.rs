@@ -1,5 +1,7 @@
 //! One HTTP/1.1 request over a connection of its own, with every header in sight.
 
+use std::fmt::Write as _;
+
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -30,12 +32,13 @@ pub async fn send(
     body: &[u8],
 ) -> Response {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
-    let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+    let mut request =
+        format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
     if !headers.iter().any(|(n, _)| n.eq_ignore_ascii_case("host")) {
-        request.push_str(&format!("Host: {address}\r\n"));
+        let _ = write!(request, "Host: {address}\r\n");
     }
     for (name, value) in headers {
-        request.push_str(&format!("{name}: {value}\r\n"));
+        let _ = write!(request, "{name}: {value}\r\n");
     }
     request.push_str("\r\n");
     stream.write_all(request.as_bytes()).await.expect("written");

@@ -18,8 +18,8 @@ use link::{
     frame::{Frame, Message as _, RpcError, body, close},
     message::{
         Acknowledge, Bytes, Cancel, CancelOutcome, CancelReply, Environment, Hello, PermissionRequest,
-        PermissionStored, Prompt, PromptOutcome, PromptReply, Resolve, ResolveOutcome, ResolveReply, SessionEvent,
-        Welcome, WorkerSelf,
+        PermissionStored, Prompt, PromptOutcome, PromptReply, Resolve, ResolveOutcome, ResolveReply,
+        SessionEvent, Welcome, WorkerSelf,
     },
 };
 use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as _};
@@ -108,7 +108,8 @@ impl Worker {
     /// The next frame, or the code the server closed with.
     async fn next(&mut self) -> Result<Frame, u16> {
         loop {
-            let message = tokio::time::timeout(Duration::from_secs(20), self.socket.next()).await.expect("in time");
+            let message =
+                tokio::time::timeout(Duration::from_secs(20), self.socket.next()).await.expect("in time");
             match message {
                 Some(Ok(Message::Text(text))) => return Ok(Frame::parse(&text).expect("a frame")),
                 Some(Ok(Message::Close(Some(frame)))) => return Err(frame.code.into()),
@@ -202,7 +203,7 @@ impl Worker {
 #[tokio::test]
 async fn a_bad_token_is_refused_in_words() {
     let p = Product::with_admin().await;
-    let (status, words) = connect(&p, "csw_wrong").await.err().expect("refused");
+    let (status, words) = connect(&p, "csw_wrong").await.expect_err("refused");
     assert_eq!(status, 401);
     assert!(words.contains("unknown or revoked"), "{words}");
     // A person's cookie opens no link, and a worker's token no page.
@@ -254,7 +255,7 @@ async fn another_data_folder_waits_for_the_lease_and_revoking_closes() {
     let mut w = Worker::link(&p, &token, Uuid::nil()).await;
     let socket = connect(&p, &token).await.expect("a socket");
     let mut other = Worker { socket, epoch: 0, calls: 0 };
-    let refused = other.call(&hello(Uuid::now_v7())).await.err().expect("refused");
+    let refused = other.call(&hello(Uuid::now_v7())).await.expect_err("refused");
     assert!(refused.message.contains("lease"), "{refused}");
     assert_eq!(other.closed().await, close::LEASED);
     let workers = p.read_json(&p.admin, "/api/worker/list").await;
@@ -360,7 +361,7 @@ async fn cancelling_a_paused_run_closes_it_and_tells_the_worker() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // What the agent asks after that is refused natively.
-    let refused = w.call(&w.ask(key, run, "2", Incarnation(Uuid::now_v7()))).await.err().expect("refused");
+    let refused = w.call(&w.ask(key, run, "2", Incarnation(Uuid::now_v7()))).await.expect_err("refused");
     assert_eq!(refused.code, link::frame::REFUSED);
 }
 

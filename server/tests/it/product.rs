@@ -69,7 +69,7 @@ impl Product {
             tokio::spawn(async move {
                 let mut lines = BufReader::new(stream).lines();
                 while let Ok(Some(line)) = lines.next_line().await {
-                    said.lock().expect("a lock").push_str(&format!("{line}\n"));
+                    said.lock().expect("a lock").extend([line.as_str(), "\n"]);
                 }
             });
         };

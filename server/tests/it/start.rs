@@ -11,7 +11,8 @@ async fn refused(env: &[(&str, &str)], args: &[&str]) -> String {
     for (name, value) in env {
         command.env(name, value);
     }
-    let ended = tokio::time::timeout(Duration::from_secs(60), command.output()).await.expect("in time").expect("ran");
+    let ended =
+        tokio::time::timeout(Duration::from_mins(1), command.output()).await.expect("in time").expect("ran");
     let _ = std::fs::remove_dir_all(data);
     assert!(!ended.status.success());
     String::from_utf8_lossy(&ended.stderr).into_owned()
@@ -19,11 +20,9 @@ async fn refused(env: &[(&str, &str)], args: &[&str]) -> String {
 
 #[tokio::test]
 async fn a_wrong_database_url_is_said_without_the_password() {
-    let said = refused(
-        &[("DATABASE_URL", "postgres://me:geheim@127.0.0.1:9/none")],
-        &["--listen", "127.0.0.1:0"],
-    )
-    .await;
+    let said =
+        refused(&[("DATABASE_URL", "postgres://me:geheim@127.0.0.1:9/none")], &["--listen", "127.0.0.1:0"])
+            .await;
     assert!(said.contains("127.0.0.1:9") && said.contains("DATABASE_URL"), "{said}");
     assert!(!said.contains("geheim"), "{said}");
     let said = refused(&[("DATABASE_URL", "mysql://x")], &["--listen", "127.0.0.1:0"]).await;

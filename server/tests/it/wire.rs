@@ -130,7 +130,8 @@ async fn signing_in_is_limited_and_a_disabled_account_stays_out() {
     assert!(waits.header("location").expect("a place").contains("problem=wait"), "{waits:?}");
     // Signed in elsewhere: at once out when disabled.
     let users = p.read_json(&p.admin, "/api/user/list").await;
-    let id = users.as_array().expect("a list").iter().find(|u| u["name"] == "Vic").expect("Vic")["id"].clone();
+    let id =
+        users.as_array().expect("a list").iter().find(|u| u["name"] == "Vic").expect("Vic")["id"].clone();
     assert_eq!(p.get_json(&vic, "/api/agent/list").await.status, 200);
     let form = format!("id={}&disabled=true", id.as_str().expect("an id"));
     assert_eq!(p.post(&p.admin, "/api/user/disable", &form).await.status, 200);

@@ -76,7 +76,9 @@ async fn an_answer_the_agent_did_not_offer_is_refused() {
         stop: false,
     };
     let refused = store::approval::resolve(&p.store, &p.admin, forged).await.map(drop);
-    assert!(matches!(refused.expect_err("refused").into_failure(), Failure::Invalid { field, .. } if field == "option"));
+    assert!(
+        matches!(refused.expect_err("refused").into_failure(), Failure::Invalid { field, .. } if field == "option")
+    );
 }
 
 #[tokio::test]

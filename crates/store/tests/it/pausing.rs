@@ -90,7 +90,9 @@ async fn a_broken_link_sends_again_what_was_not_settled() {
     let again = store::decision::take_due(&p.store, p.worker, p.epoch).await.expect("due");
     assert_eq!(first[0].decision, again[0].decision);
     assert_eq!(first[0].answer_digest, again[0].answer_digest);
-    store::decision::settled(&p.store, p.worker, again[0].decision, Delivery::Applied, None).await.expect("ok");
+    store::decision::settled(&p.store, p.worker, again[0].decision, Delivery::Applied, None)
+        .await
+        .expect("ok");
     p.epoch = crate::place::relink(&p.store, p.worker, uuid::Uuid::nil()).await.expect("linked");
     assert!(store::decision::take_due(&p.store, p.worker, p.epoch).await.expect("due").is_empty());
 }
@@ -204,7 +206,7 @@ async fn a_decision_keeps_its_outcome_when_the_execution_is_gone() {
     assert_eq!(p.delivery(id).await, "not_applied");
     // A new execution asks the same: a new approval, no decision carried over.
     let key = p.key("9");
-    assert_ne!(p.digest(&key, b"{}"), p.digest(&p.key("1"), b"{}"));
+    assert_ne!(Place::digest(&key, b"{}"), Place::digest(&p.key("1"), b"{}"));
 }
 
 #[tokio::test]
@@ -217,7 +219,8 @@ async fn an_effect_closes_the_receipt_even_if_it_overtakes_the_answer() {
     store::decision::effect(&p.store, p.worker, &p.key("1"), Delivery::Effect, "It ran.").await.expect("ok");
     store::decision::settled(&p.store, p.worker, due[0].decision, Delivery::Applied, None).await.expect("ok");
     assert_eq!(p.delivery(id).await, "effect");
-    let receipt = store::approval::read(&p.store, &p.admin, id).await.expect("read").receipt.expect("a receipt");
+    let receipt =
+        store::approval::read(&p.store, &p.admin, id).await.expect("read").receipt.expect("a receipt");
     assert!(receipt.applied_at.is_some() && receipt.effect_at.is_some());
 }
 

@@ -43,7 +43,15 @@ impl Place {
         let worker = store::worker::find(&store, &token).await.expect("a look-up").expect("the worker");
         let epoch = relink(&store, worker, Uuid::nil()).await.expect("an epoch");
         let agent = store::agent::list(&store).await.expect("agents")[0].id;
-        Self { store, admin, worker, epoch, agent, incarnation: Incarnation(Uuid::now_v7()), _database: database }
+        Self {
+            store,
+            admin,
+            worker,
+            epoch,
+            agent,
+            incarnation: Incarnation(Uuid::now_v7()),
+            _database: database,
+        }
     }
 
     /// A person with a password, and their role.
@@ -63,8 +71,9 @@ impl Place {
     }
 
     pub async fn running_as(&self, caller: &Caller, private: bool) -> (SessionId, RunId) {
-        let session =
-            store::session::start(&self.store, caller, self.agent, "do it", private).await.expect("a session");
+        let session = store::session::start(&self.store, caller, self.agent, "do it", private)
+            .await
+            .expect("a session");
         let due = store::run::due_prompts(&self.store, self.worker).await.expect("prompts");
         let run = due.iter().find(|d| d.session == session).expect("the prompt").run;
         store::run::prompted(&self.store, run).await.expect("prompted");
@@ -75,7 +84,7 @@ impl Place {
         RequestKey { incarnation: self.incarnation, native_id: native.into() }
     }
 
-    pub fn digest(&self, key: &RequestKey, input: &[u8]) -> ActionDigest {
+    pub fn digest(key: &RequestKey, input: &[u8]) -> ActionDigest {
         ActionDigest::of(ActionFields {
             request_key: &key.to_string(),
             harness: "demo",
@@ -114,7 +123,7 @@ impl Place {
             call_id: Some(native),
             mode: "ask",
             input,
-            action_digest: self.digest(&key, input),
+            action_digest: Self::digest(&key, input),
             words: None,
             options: &options,
             takes_message: false,
@@ -166,7 +175,8 @@ impl Place {
 
     /// Moves this database's clock.
     pub async fn later(&self, seconds: i64) {
-        let name: String = self.one("select current_database()::text || substr($1::text, 1, 0)", Uuid::nil()).await;
+        let name: String =
+            self.one("select current_database()::text || substr($1::text, 1, 0)", Uuid::nil()).await;
         let sql = format!("alter database \"{name}\" set countersign.clock_offset = '{seconds} seconds'");
         sqlx::query(sqlx::AssertSqlSafe(sql)).execute(self.store.pool()).await.expect("a setting");
         // The setting counts for new connections.
@@ -180,12 +190,18 @@ impl Place {
         }
     }
 
-    pub async fn events(&self, session: SessionId, events: &[(i64, RunId, EventBody)]) -> store::event::Stored {
+    pub async fn events(
+        &self,
+        session: SessionId,
+        events: &[(i64, RunId, EventBody)],
+    ) -> store::event::Stored {
         let arrived: Vec<Arrived> = events
             .iter()
             .map(|(seq, run, body)| Arrived { seq: *seq, run: *run, at: Timestamp(0), body: body.clone() })
             .collect();
-        store::event::store_all(&self.store, self.worker, self.epoch, session, &arrived).await.expect("stored")
+        store::event::store_all(&self.store, self.worker, self.epoch, session, &arrived)
+            .await
+            .expect("stored")
     }
 
     pub async fn edit_agent(&self, change: impl FnOnce(&mut AgentEdit)) {

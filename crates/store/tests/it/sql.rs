@@ -27,7 +27,8 @@ fn no_query_reads_another_clock() {
 #[tokio::test]
 async fn a_newer_schema_than_the_program_is_refused_in_words() {
     let database = cluster::scratch::database(&store::MIGRATOR).await;
-    let store = store::Store::connect(database.options(), 2, "http://x", uuid::Uuid::now_v7).await.expect("a store");
+    let store =
+        store::Store::connect(database.options(), 2, "http://x", uuid::Uuid::now_v7).await.expect("a store");
     sqlx::query(
         "insert into _sqlx_migrations (version, description, success, checksum, execution_time)
          values (9999, 'later', true, '\\x00', 0)",

@@ -203,8 +203,15 @@ impl Claude {
                 .into_iter()
                 .collect(),
             ("control_response", _) => line.response.map_or_else(Vec::new, |r| self.response(r)),
-            ("assistant" | "user", _) => {
-                line.message.map_or_else(Vec::new, |m| self.message(m, line.parent_tool_use_id.as_deref()))
+            (kind @ ("assistant" | "user"), _) => {
+                let told = line
+                    .message
+                    .map_or_else(Vec::new, |m| self.message(m, line.parent_tool_use_id.as_deref()));
+                // Text to the model is not the agent's: a sub-agent's prompt, a remark of the program.
+                let to_model = kind == "user";
+                told.into_iter()
+                    .filter(|step| !(to_model && matches!(step, Step::Event(EventBody::Said { .. }))))
+                    .collect()
             }
             ("system", Some(subtype)) => self.system(subtype, text),
             ("result", subtype) => {
