@@ -108,6 +108,7 @@ test('two sub-agents ask at once, each for itself', async ({ ana, folder }) => {
   const card = (name: string) => ana.requests.locator('section').filter({ hasText: `echo ${name}` });
   await card('two').getByRole('button', { name: 'Approve', exact: true }).click();
   await expect.poll(() => lines(join(folder, 'log'))).toEqual(['two']);
+  await expect(ana.approve).toHaveCount(1);
   await ana.reject('One is enough.');
   await ana.run('Done');
   expect(lines(join(folder, 'log'))).toEqual(['two']);

@@ -210,6 +210,7 @@ test('several requests at once are answered in any order', async ({ ana, folder 
   await expect.poll(() => lines(join(folder, 'b.txt'))).toEqual(['B']);
   expect(lines(join(folder, 'a.txt'))).toEqual([]);
   await ana.run('Paused');
+  await expect(ana.approve).toHaveCount(1);
   await ana.approve.click();
   await ana.run('Done');
   expect([lines(join(folder, 'a.txt')), lines(join(folder, 'b.txt'))]).toEqual([['A'], ['B']]);

@@ -59,6 +59,8 @@ test('the server is killed while paused: the next one hands the decision to the 
     const { context, page, api, id, file, folder } = await pause(browser, product);
     const [before] = working('countersign-demo-agent', folder);
     await product.crash();
+    // Its worker goes with it, the harness stays with its holder.
+    await expect.poll(() => belonging(product.root).filter((p) => p.args[1] === 'run')).toEqual([]);
     expect(working('countersign-demo-agent', folder)).toHaveLength(1);
 
     await product.serve();

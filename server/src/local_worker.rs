@@ -36,6 +36,8 @@ pub async fn keep(
         let started = tokio::time::Instant::now();
         match start(&store, &program, &data, &server).await {
             Ok(mut child) => {
+                // Held for as long as this server lives: the worker ends when it ends.
+                let _tie = child.stdin.take();
                 tokio::select! {
                     status = child.wait() => match status {
                         Ok(status) => tracing::warn!(%status, "the local worker ended; starting it again"),
@@ -78,7 +80,10 @@ async fn start(store: &Store, program: &Path, data: &Path, server: &str) -> Resu
         .arg(&file)
         .arg("--data")
         .arg(&folder)
-        .stdin(Stdio::null())
+        // A server that is killed takes its worker with it: it would hold the folder
+        // against the worker of the next one. Harnesses stay, in their holders.
+        .arg("--until-stdin-ends")
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         // Ctrl-C is for the server alone; it ends the worker in order.
         .process_group(0)

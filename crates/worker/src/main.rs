@@ -49,6 +49,9 @@ struct Run {
     /// Leave the harnesses running when the worker is stopped; the next one goes on with them.
     #[arg(long, env = "COUNTERSIGN_LEAVE_HARNESSES")]
     leave_harnesses: bool,
+    /// End at once, as if killed, when standard input does. For the server that started it.
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
 }
 
 impl Run {
@@ -69,6 +72,7 @@ impl Run {
             data: self.data,
             environment: self.environment,
             leave_harnesses: self.leave_harnesses,
+            until_stdin_ends: self.until_stdin_ends,
         })
     }
 }

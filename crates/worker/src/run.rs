@@ -1,6 +1,6 @@
 //! `countersign-worker run`: settings in, exit status out.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc};
+use std::{collections::HashMap, io::Write as _, path::PathBuf, sync::Arc};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -27,6 +27,8 @@ pub struct Options {
     pub environment: String,
     /// At a proper end, leave the harnesses to the next worker.
     pub leave_harnesses: bool,
+    /// End at once when standard input does: whoever started this worker is gone.
+    pub until_stdin_ends: bool,
 }
 
 /// Where the worker's token comes from. Never from an argument: those are readable by
@@ -124,6 +126,18 @@ fn bearer(token: &Token) -> Result<HeaderValue, RunError> {
     Ok(value)
 }
 
+/// Ends the process with its standard input. The journal stands any end; the harnesses
+/// stay in their holders for the next worker.
+fn end_with_stdin() {
+    let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+    // Standard error may have gone with the server.
+    let _ = writeln!(
+        std::io::stderr(),
+        "The server that started this worker is gone. The next one goes on with its sessions."
+    );
+    std::process::exit(1);
+}
+
 /// Runs a worker until it is told to stop or may not go on.
 pub async fn run(options: Options) -> Result<(), RunError> {
     let url = link_url(&options.server)?;
@@ -133,6 +147,9 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         RunError::Usage("There is no home folder to keep data in. Give one with --data.".to_owned())
     })?;
     let data = DataFolder::open(&path)?;
+    if options.until_stdin_ends {
+        std::thread::spawn(end_with_stdin);
+    }
     let workspace = data.path().join("demo-workspace");
     make_private(&workspace)?;
     let offers = offer::find(&exe, &workspace);
