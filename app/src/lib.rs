@@ -87,11 +87,14 @@ pub fn shell(site: Site) -> impl IntoView {
 pub fn App() -> impl IntoView {
     provide_meta_context();
     provide_form_error();
-    let live = live::Live::new();
+    // The server writes the title after the page's owner may be gone: what it reads
+    // must not live in the owner's arena.
+    let waiting = ArcRwSignal::new(0);
+    let live = live::Live::counting(&waiting);
     provide_context(live);
     live.start();
 
-    let formatter = move |text: String| match live.waiting.get() {
+    let formatter = move |text: String| match waiting.get() {
         0 => format!("{text} · Countersign"),
         n => format!("({n}) {text} · Countersign"),
     };

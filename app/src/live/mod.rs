@@ -44,6 +44,11 @@ pub struct Live {
 
 impl Live {
     pub fn new() -> Self {
+        Self::counting(&ArcRwSignal::new(0))
+    }
+
+    /// With the count of waiting requests kept outside: the title reads it.
+    pub fn counting(waiting: &ArcRwSignal<u64>) -> Self {
         Self {
             approvals: RwSignal::new(0),
             sessions: RwSignal::new(0),
@@ -53,7 +58,7 @@ impl Live {
             link: RwSignal::new(Link::Drawn),
             hydrated: RwSignal::new(false),
             tick: RwSignal::new(0.0),
-            waiting: RwSignal::new(0),
+            waiting: RwSignal::from(waiting.clone()),
             news: RwSignal::new(String::new()),
             connected: RwSignal::new(false),
         }

@@ -249,7 +249,10 @@ fn one(id: ApprovalId) -> AnyView {
     let extend = Sending::to::<ExtendApproval>();
     let resume = Sending::to::<ContinueRun>();
     let drafts = Drafts::new();
-    let title = RwSignal::new("Request".to_owned());
+    // The server writes the title after the page's owner may be gone: what it reads
+    // must not live in the owner's arena.
+    let head = ArcRwSignal::new("Request".to_owned());
+    let title = RwSignal::from(head.clone());
     let known = Last::new();
     let detail = read(
         move || {
@@ -270,7 +273,7 @@ fn one(id: ApprovalId) -> AnyView {
     let unresumed =
         move || problem::note(problem::failure(resume.value().get()), "The run was not continued.");
     view! {
-        <Title text=move || title.get()/>
+        <Title text=move || head.get()/>
         <section class="pane" aria-label="Request">
             <Transition fallback=loading>
                 {move || Suspend::new(async move {

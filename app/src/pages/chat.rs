@@ -337,7 +337,10 @@ fn one(id: SessionId) -> AnyView {
         text: RwSignal::new(String::new()),
         drafts: Drafts::new(),
     };
-    let title = RwSignal::new("Chat".to_owned());
+    // The server writes the title after the page's owner may be gone: what it reads
+    // must not live in the owner's arena.
+    let head = ArcRwSignal::new("Chat".to_owned());
+    let title = RwSignal::from(head.clone());
     let done = move || {
         (
             acts.resolve.version().get(),
@@ -370,7 +373,7 @@ fn one(id: SessionId) -> AnyView {
         }
     };
     view! {
-        <Title text=move || title.get()/>
+        <Title text=move || head.get()/>
         <section class="pane" aria-label="Transcript">
             <Transition fallback=loading>
                 {move || Suspend::new(async move {

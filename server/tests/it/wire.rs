@@ -165,3 +165,23 @@ async fn every_answer_carries_the_policies() {
     let cookie = set.header("set-cookie").expect("a cookie");
     assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax"), "{cookie}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_asked_for_at_once_are_all_drawn() {
+    // The title was read from a disposed owner in one page of a hundred under load.
+    let p = Product::with_admin().await;
+    let many = |path: &'static str| {
+        let p = &p;
+        async move {
+            for _ in 0..60 {
+                let page = p.get(&p.admin, path).await;
+                assert_eq!(page.status, 200, "{path}");
+                assert!(page.body.contains("<title>"), "{path}");
+            }
+        }
+    };
+    let all =
+        ["/approvals", "/chat", "/agents", "/users", "/me", "/approvals?tab=all", "/approvals", "/chat"];
+    futures::future::join_all(all.iter().chain(&all).map(|path| many(path))).await;
+    assert!(!p.said().contains("panicked"), "{}", p.said());
+}
