@@ -38,7 +38,7 @@ pub async fn reset_user(id: UserId) -> Answer<()> {
     Ok(())
 }
 
-/// Gives a person another role. Their sign-ins get new ids. The last admin keeps the role.
+/// Gives a person another role. Their sign-ins end, so the next one has a new id. The last admin keeps the role.
 #[server(endpoint = "user/role", output = super::Text)]
 pub async fn set_role(id: UserId, role: Role) -> Answer<()> {
     use super::desk;

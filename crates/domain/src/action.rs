@@ -97,36 +97,22 @@ impl ActionView {
 }
 
 fn first_line(part: &Part) -> String {
-    part.lines
-        .iter()
-        .find(|l| !l.is_empty())
-        .map(|line| {
-            line.iter()
-                .map(|p| match p {
-                    Piece::Text { text } => text.clone(),
-                    Piece::Mark { code, .. } => format!("[{code}]"),
-                })
-                .collect::<String>()
+    part.lines.iter().find(|l| !l.is_empty()).map(|l| written(l)).unwrap_or_default().trim().to_owned()
+}
+
+/// A line as plain text, its marks as codes.
+fn written(line: &[Piece]) -> String {
+    line.iter()
+        .map(|piece| match piece {
+            Piece::Text { text } => text.clone(),
+            Piece::Mark { code, .. } => format!("[{code}]"),
         })
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
+        .collect()
 }
 
 /// `text` on one line with characters that do not show written as their codes.
 pub fn marked(text: &str) -> String {
-    lines(text)
-        .iter()
-        .map(|line| {
-            line.iter()
-                .map(|p| match p {
-                    Piece::Text { text } => text.clone(),
-                    Piece::Mark { code, .. } => format!("[{code}]"),
-                })
-                .collect::<String>()
-        })
-        .collect::<Vec<_>>()
-        .join(" ")
+    lines(text).iter().map(|line| written(line)).collect::<Vec<_>>().join(" ")
 }
 
 /// A top-level member of a JSON object, its value as the bytes it came in.
@@ -272,12 +258,12 @@ fn unknown(tool: &str, folder: &str, input: &[u8]) -> ActionView {
 }
 
 fn part(label: Option<&str>, text: String) -> Part {
-    Part {
-        label: label.map(str::to_owned),
-        lines: lines(&text),
-        chars: text.chars().count() as u64,
-        exact: text,
+    let mut lines = lines(&text);
+    // The line feed that ends the last line begins no further one.
+    if text.ends_with('\n') {
+        lines.pop();
     }
+    Part { label: label.map(str::to_owned), lines, chars: text.chars().count() as u64, exact: text }
 }
 
 /// JSON text laid out over lines without touching any token: numbers and doubled
@@ -468,6 +454,7 @@ mod tests {
         assert_eq!(v.kind, ActionKind::Write);
         assert_eq!(v.title(), "/w/a.txt");
         assert_eq!(v.parts[0].label.as_deref(), Some("Content"));
+        assert_eq!((v.parts[0].lines.len(), v.parts[0].chars), (1, 3));
     }
 
     #[test]
