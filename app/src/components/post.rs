@@ -55,11 +55,12 @@ impl Sending {
     /// click is one click.
     fn submit(self, event: &SubmitEvent) {
         event.prevent_default();
-        if self.busy.get_untracked() {
-            return;
-        }
+        let free = !self.busy.get_untracked();
+        // Without a browser nothing is ever sent from here.
+        #[cfg(not(feature = "hydrate"))]
+        let _ = free;
         #[cfg(feature = "hydrate")]
-        if let Some(fields) = browser::encoded(event) {
+        if free && let Some(fields) = browser::encoded(event) {
             self.busy.set(true);
             leptos::task::spawn_local(async move {
                 let answer = browser::send(self.path, fields).await;
