@@ -22,7 +22,7 @@ mod real {
     use js_sys::{Date, Function, Object, Reflect};
     use leptos::{ev::KeyboardEvent, prelude::*};
     use wasm_bindgen::{JsCast, JsValue};
-    use web_sys::{Element, Event, HtmlElement, HtmlTextAreaElement};
+    use web_sys::{Element, Event, EventTarget, HtmlElement, HtmlInputElement, HtmlTextAreaElement};
 
     use super::{Local, Timestamp};
 
@@ -101,26 +101,41 @@ mod real {
         }
     }
 
-    /// Hands on what was typed before the page answered, as if it were typed now.
+    /// Hands on what was typed and ticked before the page answered, as if it were now.
     pub fn adopt_typed() {
+        let tell = |target: &EventTarget, what: &str| {
+            if let Ok(event) = Event::new(what) {
+                let _ = target.dispatch_event(&event);
+            }
+        };
         let fields = document().get_elements_by_tag_name("textarea");
         for field in
             (0..fields.length()).filter_map(|i| fields.item(i)?.dyn_into::<HtmlTextAreaElement>().ok())
         {
-            if !field.value().is_empty()
-                && let Ok(input) = Event::new("input")
-            {
-                let _ = field.dispatch_event(&input);
+            if field.default_value().is_ok_and(|first| first != field.value()) {
+                tell(&field, "input");
+            }
+        }
+        let ticks = document().get_elements_by_tag_name("input");
+        for tick in (0..ticks.length()).filter_map(|i| ticks.item(i)?.dyn_into::<HtmlInputElement>().ok()) {
+            if tick.checked() != tick.default_checked() {
+                tell(&tick, "change");
             }
         }
     }
 
-    /// Puts the cursor into the text field of a popover that has just opened.
+    /// Whether the box of an event is ticked.
+    pub fn ticked(ev: &Event) -> bool {
+        let tick = ev.target().and_then(|t| t.dyn_into::<HtmlInputElement>().ok());
+        tick.is_some_and(|tick| tick.checked())
+    }
+
+    /// Puts the cursor into the first field of a popover that has just opened.
     pub fn focus_field(ev: &Event) {
         let field = || -> Option<HtmlElement> {
             let popover = ev.target()?.dyn_into::<Element>().ok()?;
             popover.matches(":popover-open").ok()?.then_some(())?;
-            popover.query_selector("textarea").ok()??.dyn_into().ok()
+            popover.query_selector("textarea, input:not([type=hidden])").ok()??.dyn_into().ok()
         };
         if let Some(field) = field() {
             let _ = field.focus();
@@ -182,11 +197,14 @@ mod real {
     pub fn copy(_: &str) {}
     pub fn send_on_ctrl_enter(_: &KeyboardEvent) {}
     pub fn adopt_typed() {}
+    pub fn ticked(_: &leptos::web_sys::Event) -> bool {
+        false
+    }
     pub fn focus_field(_: &leptos::web_sys::Event) {}
     pub fn move_on_key(_: &KeyboardEvent) {}
 }
 
 pub use real::{
     adopt_typed, chance, copy, focus_field, local, mark_hydrated, move_on_key, now_ms, send_on_ctrl_enter,
-    set_theme, theme,
+    set_theme, theme, ticked,
 };

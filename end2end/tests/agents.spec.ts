@@ -9,27 +9,52 @@ import { belonging } from '../fixtures/process';
 import { expect, lines, test } from '../fixtures/test';
 
 test('an admin changes where an agent works and when it asks', async ({ ana, folder, expectError }) => {
+  const other = await ana.api.agent('claude').catch(() => undefined);
   const { page } = ana;
   const agent = await ana.api.edit('demo', { hitl_timeout_s: 900, waits_for_continue: false });
   await ana.go('/agents');
   const row = page.getByRole('row').filter({ has: page.getByRole('cell', { name: agent.name, exact: true }) });
   await expect(row).toContainText('Ready');
-  await page.getByText(`Edit ${agent.name}`).click();
+  await page.getByText(`Edit ${agent.name}`, { exact: true }).click();
   const form = page.getByRole('form', { name: `Edit ${agent.name}` });
   const save = form.getByRole('button', { name: 'Save' });
 
+  // A folder that is no whole path does not leave the browser.
   await form.getByLabel('Folder').fill('not/a/whole/path');
-  expectError(/422/);
   await save.click();
-  await expect(page.getByRole('alert')).toContainText('Give the whole path of the folder, from / on. The agent was not changed.');
+  expect(await form.getByLabel('Folder').evaluate((field: HTMLInputElement) => field.validity.patternMismatch)).toBe(true);
 
-  const edit = async () => {
-    if (!await form.isVisible()) await page.getByText(`Edit ${agent.name}`).click();
-  };
-  await edit();
+  // The mode that never asks is marked before it is saved, and must be meant.
   await form.getByLabel('Folder').fill(folder);
   await form.getByLabel('Time to answer, in seconds').fill('1200');
+  const meant = form.getByRole('checkbox', { name: /^I mean this/ });
+  await expect(meant).toBeHidden();
+  await expect(form.getByRole('status')).toBeHidden();
   await form.getByLabel('Permission mode').selectOption('auto');
+  await expect(form.getByRole('status')).toContainText('Nobody can stop what it does before it is done.');
+  expectError(/422/);
+  await save.click();
+  await expect(page.getByRole('alert')).toContainText('Permission mode: In this mode the agent never asks');
+  await expect(form.locator('.field-error')).toContainText('In this mode the agent never asks');
+  // Nothing that was typed is lost.
+  await expect(form.getByLabel('Folder')).toHaveValue(folder);
+  await expect(form.getByLabel('Time to answer, in seconds')).toHaveValue('1200');
+  await expect(form.getByLabel('Permission mode')).toHaveValue('auto');
+  // Another choice is not what was confirmed.
+  await meant.check();
+  await form.getByLabel('Permission mode').selectOption('ask');
+  await form.getByLabel('Permission mode').selectOption('auto');
+  await expect(meant).not.toBeChecked();
+  if (other) {
+    await meant.check();
+    await form.getByLabel('Name', { exact: true }).fill(other.name);
+    await save.click();
+    await expect(form.locator('.field-error')).toContainText('Another agent has this name.');
+    await expect(meant).toBeChecked();
+    await form.getByLabel('Name', { exact: true }).fill(agent.name);
+  } else {
+    await meant.check();
+  }
   await save.click();
   await expect(row).toContainText(folder);
   await expect(row).toContainText('20 min');
@@ -38,7 +63,7 @@ test('an admin changes where an agent works and when it asks', async ({ ana, fol
   // It holds from the next message on, and is said where people talk to it.
   await ana.start(agent.name, 'append notes.txt: unasked');
   await ana.run('Done');
-  await expect(page.getByText(/never asks/)).toBeVisible();
+  await expect(page.getByText('This agent never asks: nobody can stop what it does before it is done.')).toBeVisible();
   expect(lines(join(folder, 'notes.txt'))).toEqual(['unasked']);
   await ana.api.edit('demo', { mode: 'ask', hitl_timeout_s: 900 });
 });
@@ -97,4 +122,23 @@ test('a token lets a second worker link until it is revoked', async ({ ana, fold
   // The token was shown for a minute, and it is in no list.
   const { text } = await page.request.get('/api/worker/list').then(async (answer) => ({ text: await answer.text() }));
   expect(text).not.toContain(token);
+});
+
+test('without script the form says which modes never ask, and takes one only when it is meant', async ({ ana, adminState, open }) => {
+  const agent = await ana.api.edit('demo', { mode: 'ask' });
+  const plain = await open(adminState, { javaScriptEnabled: false });
+  await plain.go('/agents');
+  await plain.page.getByText(`Edit ${agent.name}`, { exact: true }).click();
+  const form = plain.page.getByRole('form', { name: `Edit ${agent.name}` });
+  await expect(form).toContainText('“Writes without asking” never asks: nobody can stop what the agent does.');
+  await form.getByLabel('Permission mode').selectOption('auto');
+  await form.getByRole('button', { name: 'Save' }).click();
+  await expect(plain.page.getByRole('alert')).toContainText('Permission mode: In this mode the agent never asks');
+  expect((await ana.api.agent('demo')).mode).toBe('ask');
+  await plain.page.getByText(`Edit ${agent.name}`, { exact: true }).click();
+  await form.getByLabel('Permission mode').selectOption('auto');
+  await form.getByRole('checkbox', { name: /^I mean this/ }).check();
+  await form.getByRole('button', { name: 'Save' }).click();
+  await expect.poll(async () => (await ana.api.agent('demo')).mode).toBe('auto');
+  await ana.api.edit('demo', { mode: 'ask' });
 });

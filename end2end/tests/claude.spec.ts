@@ -4,38 +4,13 @@ import { randomUUID } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
+import { ask, bash, id, program, read, say, worker } from '../fixtures/claude';
 import { script, type Block } from '../fixtures/endpoint';
-import { processes, working, type Process } from '../fixtures/process';
-import type { Product } from '../fixtures/product';
-import { expect, lines, needsClaude, test, type Person } from '../fixtures/test';
+import { working } from '../fixtures/process';
+import { expect, lines, needsClaude, test } from '../fixtures/test';
 
 needsClaude();
 test.skip(process.platform !== 'linux', 'These tests read /proc.');
-
-const bash = (id: string, command: string): Block => ({ tool: 'Bash', id, input: { command, description: 'Append a line' } });
-const read = (id: string, path: string): Block => ({ tool: 'Read', id, input: { file_path: path } });
-
-/** Asks Claude in `folder` to play a script; the words that make it unique, and the session. */
-async function ask(ana: Person, folder: string, turns: Block[][]): Promise<{ mark: string; session: string }> {
-  const agent = await ana.api.edit('claude', { folder, hitl_timeout_s: 900, waits_for_continue: false });
-  const mark = `Task ${randomUUID().slice(0, 8)}`;
-  const session = await ana.start(agent.name, script(mark, turns));
-  return { mark, session };
-}
-
-/** The one `claude` that works in `folder`. */
-function program(folder: string): Process {
-  const all = working('claude', folder);
-  expect(all).toHaveLength(1);
-  return all[0];
-}
-
-/** The local worker of the product. */
-function worker(product: Product): Process | undefined {
-  return processes().find((p) => p.program === 'countersign-worker' && p.parent === product.pid && p.args[1] === 'run');
-}
-
-const id = () => `toolu_${randomUUID().replaceAll('-', '').slice(0, 20)}`;
 
 test('an approved command runs once, in the same process and native session', async ({ ana, folder, product }) => {
   const { page } = ana;
@@ -106,6 +81,11 @@ test('two sub-agents ask at once, each for itself', async ({ ana, folder }) => {
   await ask(ana, folder, [[task('one', a), task('two', b)], [{ text: 'Both are over.' }]]);
   await ana.sees(ana.approve.nth(1), 20_000);
   const card = (name: string) => ana.requests.locator('section').filter({ hasText: `echo ${name}` });
+  // Who asks is said, on the card and in the list, by what it was told to do.
+  await expect(card('one')).toContainText('Sub-agent “general-purpose: one” asks.');
+  await expect(card('two')).toContainText('Sub-agent “general-purpose: two” asks.');
+  expect(new Set(await Promise.all((await ana.api.waiting()).map(async (row) => (await ana.api.approval(row.id)).row.sub_agent))))
+    .toEqual(new Set(['general-purpose: one', 'general-purpose: two']));
   await card('two').getByRole('button', { name: 'Approve', exact: true }).click();
   await expect.poll(() => lines(join(folder, 'log'))).toEqual(['two']);
   await expect(ana.approve).toHaveCount(1);
@@ -128,8 +108,7 @@ test('cancelled while paused, nothing runs and the process stays usable', async 
   await expect(page.getByText('Stop not yet confirmed')).toBeHidden();
   expect(product.endpoint.about(mark)).toHaveLength(1);
 
-  await page.getByRole('textbox', { name: /Message/ }).fill(script('Once more', [[{ text: 'Here I am.' }]]));
-  await page.getByRole('button', { name: 'Send message' }).click();
+  await say(ana, script('Once more', [[{ text: 'Here I am.' }]]));
   await ana.sees(page.locator('.say', { hasText: 'Here I am.' }));
   expect(program(folder).pid).toBe(before.pid);
   expect(lines(join(folder, 'log'))).toEqual([]);

@@ -3,24 +3,27 @@ import { mkdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-import { expect, NOBODY, test, type Person } from '../fixtures/test';
+import { ask, bash, id, plan, question, writePlan } from '../fixtures/claude';
+import { expect, needsClaude, NOBODY, test, type Person } from '../fixtures/test';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const shots = join(here, '../results/screens');
 mkdirSync(shots, { recursive: true });
 
+const ALL = [['light', 1440, 900], ['light', 390, 844], ['dark', 1440, 900], ['dark', 390, 844]] as const;
+/** Each theme and each width once: for pages whose parts are drawn whole elsewhere. */
+const FEW = [['light', 1440, 900], ['dark', 390, 844]] as const;
+
 /** Draws the page at two widths in both themes, and checks it at 320 px too. */
-async function draw(person: Person, path: string, name: string): Promise<void> {
+async function draw(person: Person, path: string, name: string, kinds: typeof ALL | typeof FEW = ALL): Promise<void> {
   const { page } = person;
-  for (const scheme of ['light', 'dark'] as const) {
+  for (const [scheme, width, height] of kinds) {
     await page.emulateMedia({ colorScheme: scheme, reducedMotion: 'reduce' });
-    for (const [width, height] of [[1440, 900], [390, 844]]) {
-      await page.setViewportSize({ width, height });
-      await person.go(path);
-      await page.evaluate(() => document.fonts.ready);
-      await page.screenshot({ path: join(shots, `${name}-${width}-${scheme}.png`) });
-      await person.looksRight();
-    }
+    await page.setViewportSize({ width, height });
+    await person.go(path);
+    await page.evaluate(() => document.fonts.ready);
+    await page.screenshot({ path: join(shots, `${name}-${width}-${scheme}.png`) });
+    await person.looksRight();
   }
   await page.setViewportSize({ width: 320, height: 640 });
   expect(await person.overflow(), `${name} at 320 px`).toEqual([]);
@@ -79,6 +82,61 @@ test('chat and approvals, paused', async ({ ana, product }) => {
   await draw(ana, '/approvals?tab=decided', 'approvals-decided');
 });
 
+test.describe('Claude Code', () => {
+  needsClaude();
+
+  test('a question, a plan, a change, what is allowed', async ({ ana, product }) => {
+    const { page } = ana;
+    const folder = join(product.root, 'ledger');
+    mkdirSync(folder);
+    const { session: asking } = await ask(ana, folder, [[question(id())], [{ text: 'Thank you.' }]]);
+    await ana.run('Paused');
+    const [{ id: asked }] = await ana.api.waiting();
+    await draw(ana, `/approvals/${asked}`, 'question');
+    await draw(ana, `/chat/${asking}`, 'chat-question', FEW);
+    await page.getByRole('radio', { name: /The day of the refund/ }).check();
+    await page.getByRole('checkbox', { name: /USD/ }).check();
+    await page.getByRole('button', { name: 'Send answers' }).click();
+    await ana.run('Done');
+    await draw(ana, `/approvals/${asked}`, 'question-answered', FEW);
+    await draw(ana, `/chat/${asking}`, 'chat-answered', FEW);
+
+    const { session } = await ask(ana, folder, [
+      [bash(id(), 'touch books.csv && npm run export -- --month 2026-11 --to /srv/www/exports/2026-11.csv')], [{ text: 'Exported.' }],
+    ]);
+    await ana.run('Paused');
+    const [{ id: command }] = await ana.api.waiting();
+    await draw(ana, `/approvals/${command}`, 'command');
+    await draw(ana, `/chat/${session}`, 'chat-command', FEW);
+    for (const [button, name] of [['Change…', 'change'], ['Allow until it ends…', 'allow'], ['Reject…', 'reject']]) {
+      for (const [width, height] of [[1440, 900], [390, 844]]) {
+        await page.setViewportSize({ width, height });
+        await ana.go(`/approvals/${command}`);
+        await page.getByRole('button', { name: button }).click();
+        await page.screenshot({ path: join(shots, `command-${name}-${width}-light.png`) });
+        await ana.looksRight();
+      }
+    }
+    await page.setViewportSize({ width: 1440, height: 900 });
+    await ana.go(`/approvals/${command}`);
+    await page.getByRole('button', { name: 'Change…' }).click();
+    await page.getByLabel('Command').fill('touch books.csv');
+    await page.getByRole('button', { name: 'Approve changed' }).click();
+    await ana.sees(page.locator('.receipt .done', { hasText: 'Effect' }));
+    await draw(ana, `/approvals/${command}`, 'command-changed', FEW);
+    await draw(ana, `/chat/${session}`, 'chat-changed', FEW);
+
+    await ask(ana, folder, [
+      [writePlan('# Move the refunds\n\n1. Stop the nightly export.\n2. Copy the refunds to the new table.\n3. Compare the sums.\n')],
+      [plan(id())], [{ text: 'Then later.' }],
+    ], { mode: 'plan' });
+    await ana.run('Paused');
+    const [{ id: planned }] = await ana.api.waiting();
+    await draw(ana, `/approvals/${planned}`, 'plan', FEW);
+    await ana.api.edit('claude', { mode: 'default' });
+  });
+});
+
 test('chat, done', async ({ ana, folder }) => {
   const agent = await ana.api.edit('demo', { folder, hitl_timeout_s: 900, waits_for_continue: false });
   const session = await ana.start(agent.name, 'run: printf "one\\ntwo\\n"\nappend notes.txt: all is well\nsay That was all.');
@@ -94,8 +152,20 @@ test('agents and workers', async ({ ana }) => {
   await draw(ana, '/agents', 'agents');
   await ana.go('/agents');
   for (const summary of await ana.page.locator('details.edit > summary').all()) await summary.click();
+  // The warning stands before anything is saved.
+  const mode = ana.page.locator('details.edit', { hasText: 'Edit Demo agent' }).getByLabel('Permission mode');
+  await mode.selectOption('auto');
   await ana.page.screenshot({ path: join(shots, 'agents-edit-1440-light.png'), fullPage: true });
   await ana.looksRight();
+  await ana.page.setViewportSize({ width: 390, height: 844 });
+  await ana.page.screenshot({ path: join(shots, 'agents-edit-390-light.png'), fullPage: true });
+  await ana.looksRight();
+  await ana.page.setViewportSize({ width: 1440, height: 900 });
+  const agent = await ana.api.edit('demo', { mode: 'auto' });
+  const session = await ana.start(agent.name, 'say I never ask.');
+  await ana.run('Done');
+  await draw(ana, `/chat/${session}`, 'chat-never-asks', FEW);
+  await ana.api.edit('demo', { mode: 'ask' });
 });
 
 test('users, own page, not found', async ({ ana, add, expectError }) => {

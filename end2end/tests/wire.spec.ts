@@ -4,8 +4,9 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import { join } from 'node:path';
 
-import { BIN } from '../fixtures/product';
-import { expect, NOBODY, test, type State } from '../fixtures/test';
+import { ask, bash, id, plan, question } from '../fixtures/claude';
+import { BIN, CLAUDE } from '../fixtures/product';
+import { agentForm, expect, lines, NOBODY, test, type Approval, type Person, type State } from '../fixtures/test';
 
 const cookie = (state: State) => state.cookies.map((c) => `${c.name}=${c.value}`).join('; ');
 
@@ -159,4 +160,83 @@ test('a wrong DATABASE_URL is told with what to do', async ({ folder }) => {
   expect(status, stderr).toBe(1);
   expect(stderr).toContain('DATABASE_URL');
   expect(stderr).not.toContain('secret-word');
+});
+
+test('a mode that never asks needs an admin who means it', async ({ ana, add }) => {
+  const agent = { ...await ana.api.edit('demo', { mode: 'ask' }), mode: 'auto' };
+  const unmeant = await ana.api.post('agent/edit', agentForm(agent));
+  expect(unmeant.status()).toBe(422);
+  expect(await unmeant.json()).toMatchObject({ failure: 'invalid', field: 'mode' });
+  const tomas = await add(`Tomas ${id()}`, 'approver');
+  expect((await tomas.api.post('agent/edit', { ...agentForm(agent), never_asks_confirmed: 'on' })).status()).toBe(403);
+  expect((await ana.api.post('agent/edit', { ...agentForm(agent), mode: 'nonsense', never_asks_confirmed: 'on' })).status()).toBe(422);
+  // The demo agent cannot be told to ask for everything.
+  const everything = await ana.api.post('agent/edit', { ...agentForm(agent), mode: 'ask', asks_everything: 'on' });
+  expect(await everything.json()).toMatchObject({ failure: 'invalid', field: 'asks_everything' });
+  expect((await ana.api.agent('demo')).mode).toBe('ask');
+});
+
+test.describe('forged answers to Claude Code', () => {
+  test.skip(!CLAUDE, 'Claude Code is not installed here: run node install-harness.mjs.');
+
+  /** What the page would post, and what nobody offered: each is refused, and changes nothing. */
+  async function refuses(ana: Person, { row, digest }: Approval, forged: [Record<string, string>, string][]): Promise<void> {
+    for (const [more, field] of forged) {
+      const answer = await ana.api.post('approval/resolve', { id: row.id, digest, outcome: 'approve', ...more });
+      const told = JSON.stringify(more);
+      expect(answer.status(), told).toBe(422);
+      expect(await answer.json(), told).toMatchObject({ failure: 'invalid', field });
+    }
+    expect((await ana.api.approval(row.id)).row.status).toBe('pending');
+  }
+  const waiting = async (ana: Person) => ana.api.approval((await ana.api.waiting())[0].id);
+
+  test('a command', async ({ ana, folder }) => {
+    await ask(ana, folder, [[bash(id(), `touch ${folder}/one && echo done >> ${folder}/log`)], [{ text: 'Finished.' }]]);
+    await ana.run('Paused');
+    const open = await waiting(ana);
+    await refuses(ana, open, [
+      [{ outcome: 'reject', 'edit[command]': 'id' }, 'edit'],
+      [{ outcome: 'reject', 'grants[g0]': 'on' }, 'grants'],
+      [{ outcome: 'approve', stop: 'on' }, 'stop'],
+      [{ outcome: 'expire' }, 'outcome'],
+      [{ 'edit[timeout]': '1' }, 'edit'],
+      [{ 'edit[command]': open.editable[0].text }, 'edit'],
+      [{ 'edit[command]': 'id\0' }, 'edit'],
+      [{ 'edit[input]': '{"command":"id"}' }, 'edit'],
+      [{ 'grants[g16]': 'on' }, 'grants'],
+      [{ 'grants[Bash(*)]': 'on' }, 'grants'],
+      [{ option: 'allow_always' }, 'option'],
+    ]);
+    expect(lines(join(folder, 'log'))).toEqual([]);
+    // Line ends as forms write them, and a name that is no word of ours.
+    const edited = await ana.api.post('approval/resolve', {
+      id: open.row.id, digest: open.digest, outcome: 'approve', 'edit[command]': `echo one >> ${folder}/log\r\necho two >> ${folder}/log`,
+    });
+    expect([200, 302, 303]).toContain(edited.status());
+    await ana.run('Done');
+    expect(lines(join(folder, 'log'))).toEqual(['one', 'two']);
+  });
+
+  test('a question', async ({ ana, folder }) => {
+    await ask(ana, folder, [[question(id())], [{ text: 'Finished.' }]]);
+    await ana.run('Paused');
+    await refuses(ana, await waiting(ana), [
+      [{}, 'answer'],
+      [{ 'picks[q0]': '0' }, 'answer'],
+      [{ 'picks[q0]': '7', 'picks[q1c0]': 'on' }, 'answer'],
+      [{ 'own[q0]': ' ', 'own[q1]': 'x' }, 'answer'],
+      [{ 'picks[q0]': '0', 'picks[q1c0]': 'on', 'edit[input]': '{"questions":[]}' }, 'edit'],
+    ]);
+  });
+
+  test('a plan', async ({ ana, folder }) => {
+    await ask(ana, folder, [[plan(id())], [{ text: 'Finished.' }]], { mode: 'plan' });
+    await ana.run('Paused');
+    await refuses(ana, await waiting(ana), [
+      [{ 'edit[input]': '{"plan":"mine"}' }, 'edit'],
+      [{ 'grants[g1]': 'on' }, 'grants'],
+    ]);
+    await ana.api.edit('claude', { mode: 'default' });
+  });
 });

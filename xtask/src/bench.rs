@@ -6,10 +6,11 @@ use std::process::Command;
 use crate::site::{self, Native};
 use crate::{Failure, Places, Profile, run};
 
-/// Builds all in release and runs the measures named, or all.
+/// Builds all in release and runs the measures named, or all; or one of `faults` and
+/// `soak` with its options.
 pub fn bench(places: &Places, measures: &[String]) -> Result<(), Failure> {
     site::build(places, Profile::Release, Native::Build)?;
-    run::run(&mut run::cargo(places, &["build", "--release", "-p", "bench"]))?;
+    run::run(&mut run::cargo(places, &["build", "--release", "-p", "bench", "-p", "scripted-claude"]))?;
     let programs = places.programs(Profile::Release);
     let mut command = Command::new(programs.join("countersign-bench"));
     command.args(measures).env("COUNTERSIGN_SITE", places.site());

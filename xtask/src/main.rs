@@ -5,6 +5,7 @@
 //! change there never has to compile before the command that builds it runs.
 
 mod bench;
+mod long;
 mod npm;
 mod prepare;
 mod run;
@@ -22,6 +23,8 @@ cargo xtask build [--dev]                   build all
 cargo xtask test [lint|unit|e2e] [FILTER…]  run all tests, or those chosen
 cargo xtask prepare [--check]               renew .sqlx, or say whether it is up to date
 cargo xtask bench [MEASURE…]                one line of JSON a measure
+cargo xtask bench faults [--seconds N]      10,000 decisions while everything is killed
+cargo xtask bench soak                      a day's work, with the memory it takes
 ";
 
 /// A failure in words for a person; empty when they have been told.

@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use crate::long::{self, Long};
 use crate::scratch::Scratch;
 use crate::site::{self, Native};
 use crate::{Failure, Places, Profile, run};
 
 /// The native part of the workspace.
-const NATIVE: [&str; 3] = ["--workspace", "--exclude", "frontend"];
+pub const NATIVE: [&str; 3] = ["--workspace", "--exclude", "frontend"];
 
 /// How many tests did what.
 #[derive(Default, Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,11 +106,19 @@ pub fn test(places: &Places, arguments: &[String]) -> Result<(), Failure> {
         if built {
             match Scratch::start(places, None) {
                 Ok(scratch) => {
+                    let mut long = Vec::new();
                     if unit {
+                        stage(&mut stages, "start long", |_| {
+                            long = long::start(places, &scratch, &filters, unit_harness(places)?.as_ref())?;
+                            Ok(())
+                        });
                         stage(&mut stages, "unit", |count| cargo_test(places, &scratch, &filters, count));
                     }
                     if e2e {
                         stage(&mut stages, "e2e", |count| end_to_end(places, &scratch, &filters, count));
+                    }
+                    for long in long {
+                        stage(&mut stages, long.name, |count| finish(long, count));
                     }
                 }
                 Err(why) => {
@@ -178,15 +187,33 @@ fn cargo_test(
     }
     let mut cargo = run::cargo(places, &arguments);
     cargo.env("SQLX_OFFLINE", "true").env("COUNTERSIGN_SCRATCH", &scratch.url);
-    // The worker is tested with the real program too, where it can be had.
-    if run::works("node")
-        && run::works("npm")
-        && let Some(claude) = harness(&places.root.join("end2end"))?
-    {
+    if let Some(claude) = unit_harness(places)? {
         cargo.env("CLAUDE_BIN", claude);
     }
     let passed = run::run_reading(&mut cargo, |line| count.read_cargo(line))?;
+    // Those ignored here are the long ones, which run beside this and are counted there.
+    count.skipped = 0;
     if passed { Ok(()) } else { Err("Some tests failed.".to_owned()) }
+}
+
+/// The worker is tested with the real program too, where it can be had.
+fn unit_harness(places: &Places) -> Result<Option<PathBuf>, Failure> {
+    if run::works("node") && run::works("npm") { harness(&places.root.join("end2end")) } else { Ok(None) }
+}
+
+/// Waits for a long test and counts it: as cargo's tests, or else as one.
+fn finish(long: Long, count: &mut Count) -> Result<(), Failure> {
+    let name = long.name;
+    let ended = long.wait()?;
+    print!("{}", ended.output);
+    for line in ended.output.lines() {
+        count.read_cargo(line);
+    }
+    if ended.output.lines().all(|line| !line.starts_with("test result: ")) {
+        count.passed += u32::from(ended.passed);
+    }
+    println!("It was started {:.0} s ago.", ended.seconds);
+    if ended.passed { Ok(()) } else { Err(format!("The stage {name} failed.")) }
 }
 
 fn end_to_end(

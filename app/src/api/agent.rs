@@ -1,5 +1,7 @@
 //! Agents: list, edit.
 
+#![expect(clippy::too_many_arguments, reason = "an argument is a field of a form")]
+
 use domain::{agent::AgentView, id::AgentId};
 use leptos::prelude::*;
 
@@ -13,8 +15,9 @@ pub async fn list_agents() -> Answer<Vec<AgentView>> {
     store::agent::list(&desk::store()?).await.map_err(desk::shown)
 }
 
-/// Changes an agent. Takes effect with its next prompt. `waits_for_continue` is `on`
-/// or absent, as a checkbox sends it.
+/// Changes an agent. Takes effect with its next prompt. The last three are `on` or
+/// absent, as checkboxes send them; `never_asks_confirmed` is needed for a mode that
+/// never asks.
 #[server(endpoint = "agent/edit", output = super::Text)]
 pub async fn edit_agent(
     id: AgentId,
@@ -23,6 +26,8 @@ pub async fn edit_agent(
     mode: String,
     hitl_timeout_s: i64,
     waits_for_continue: Option<String>,
+    asks_everything: Option<String>,
+    never_asks_confirmed: Option<String>,
 ) -> Answer<()> {
     use super::desk;
     let caller = desk::caller(domain::user::Role::Admin)?;
@@ -30,6 +35,8 @@ pub async fn edit_agent(
         name: name.trim().to_owned(),
         folder: folder.trim().to_owned(),
         mode,
+        asks_everything: asks_everything.is_some(),
+        never_asks_confirmed: never_asks_confirmed.is_some(),
         hitl_timeout_s,
         waits_for_continue: waits_for_continue.is_some(),
     };

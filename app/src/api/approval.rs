@@ -1,5 +1,9 @@
 //! Approvals: the inbox, one in full, deciding.
 
+#![expect(clippy::too_many_arguments, reason = "an argument is a field of a form")]
+
+use std::collections::BTreeMap;
+
 use domain::{
     approval::{ApprovalCounts, ApprovalDetail, ApprovalRow},
     decision::Outcome,
@@ -96,8 +100,10 @@ pub async fn read_approval(id: ApprovalId) -> Answer<ApprovalDetail> {
 }
 
 /// Decides an approval. `digest` is that of the action that was shown: any other is
-/// refused. `stop` is `on` or absent. `back` is where a plain form returns to: the
-/// approval's own page, or its session where it was decided in Chat.
+/// refused. `stop` is `on` or absent. `edit` holds texts typed over the request's own,
+/// by field; `picks` and `own` answer questions ([`domain::question::Filled`]); `grants`
+/// are the suggestions ticked. `back` is where a plain form returns to: the approval's
+/// own page, or its session where it was decided in Chat.
 #[server(endpoint = "approval/resolve", output = super::Text)]
 pub async fn resolve_approval(
     id: ApprovalId,
@@ -106,6 +112,10 @@ pub async fn resolve_approval(
     option: Option<String>,
     message: Option<String>,
     stop: Option<String>,
+    #[server(default)] edit: BTreeMap<String, String>,
+    #[server(default)] picks: BTreeMap<String, String>,
+    #[server(default)] own: BTreeMap<String, String>,
+    #[server(default)] grants: BTreeMap<String, String>,
     back: Option<String>,
 ) -> Answer<()> {
     use super::desk;
@@ -117,10 +127,16 @@ pub async fn resolve_approval(
         store::approval::Resolve {
             approval: id,
             action_digest: digest,
-            outcome,
-            option_id: option.filter(|o| !o.is_empty()),
-            message: message.map(|m| m.trim().to_owned()).filter(|m| !m.is_empty()),
-            stop: stop.is_some(),
+            given: domain::approval::Given {
+                outcome,
+                option: option.filter(|o| !o.is_empty()),
+                message: message.map(|m| m.trim().to_owned()).filter(|m| !m.is_empty()),
+                stop: stop.is_some(),
+                edit,
+                picks,
+                own,
+                grants,
+            },
         },
     )
     .await

@@ -37,7 +37,19 @@ pub fn card(action: &ActionView, hero: bool, beside: AnyView) -> AnyView {
         })
         .collect::<Vec<_>>();
     // An action without parts still has its place in the head, and its foot.
-    let bare = beside.take().map(|beside| view! { <div class="action-foot"><span>{end_of(action.kind)}</span><span>{beside}</span></div> });
+    let bare = beside.take().map(|beside| {
+        let end = if action.kind == ActionKind::Plan { "No text." } else { end_of(action.kind) };
+        view! { <div class="action-foot"><span>{end}</span><span>{beside}</span></div> }
+    });
+    let no_plan = (action.kind == ActionKind::Plan && action.parts.iter().all(|p| p.exact.trim().is_empty()))
+        .then(|| {
+            let above = if hero { "linked above" } else { "above" };
+            view! {
+                <p class="action-none">
+                    {format!("The agent sent no text of its plan with this request; read it in the conversation {above}.")}
+                </p>
+            }
+        });
     let also = (!action.also.is_empty()).then(|| {
         let lines = action
             .also
@@ -55,6 +67,7 @@ pub fn card(action: &ActionView, hero: bool, beside: AnyView) -> AnyView {
                 {single.map(|part| view! { <span class="acts">{copy_button(part.exact.clone())}</span> })}
             </div>
             {also}
+            {no_plan}
             {parts}
             {bare}
         </div>

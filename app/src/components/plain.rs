@@ -26,6 +26,13 @@ pub fn name(text: &str) -> String {
     plain(&domain::action::marked(text))
 }
 
+/// Words others wrote, over as many lines as they came in: characters that do not show
+/// are written as their codes.
+pub fn lines(text: &str) -> String {
+    let text = plain(text);
+    text.split('\n').map(domain::action::marked).collect::<Vec<_>>().join("\n")
+}
+
 /// `1 line`, `3 lines`.
 pub fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })

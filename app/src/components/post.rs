@@ -124,8 +124,20 @@ mod browser {
 /// A form that sends `to` the fields `inside` it. `label` names it for screen readers,
 /// where its button alone does not.
 pub fn post(to: Sending, class: &'static str, label: Option<String>, inside: AnyView) -> AnyView {
+    post_from(to, None, class, label, inside)
+}
+
+/// The same with an id, for a button that stands outside the form.
+pub fn post_from(
+    to: Sending,
+    id: Option<String>,
+    class: &'static str,
+    label: Option<String>,
+    inside: AnyView,
+) -> AnyView {
     view! {
         <form
+            id=id
             action=to.path
             method="post"
             class=(!class.is_empty()).then_some(class)

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use domain::{
-    approval::ApprovalDetail,
+    approval::{ApprovalDetail, Reply},
     decision::{Delivery, Outcome, Receipt},
     time::{Timestamp, span},
 };
@@ -37,6 +37,8 @@ enum Stand {
 
 fn decided_by(receipt: &Receipt) -> String {
     match (receipt.outcome, &receipt.by) {
+        (Outcome::Approve, Some(by)) if !receipt.answers.is_empty() => format!("Answered by {by}"),
+        (Outcome::Approve, Some(by)) if receipt.edited.is_some() => format!("Approved with a change by {by}"),
         (Outcome::Approve, Some(by)) => format!("Approved by {by}"),
         (Outcome::Reject, Some(by)) => format!("Rejected by {by}"),
         (Outcome::Expire, _) => "Nobody answered in time".into(),
@@ -46,8 +48,10 @@ fn decided_by(receipt: &Receipt) -> String {
 }
 
 /// What an effect was, as a sentence.
-fn effect_words(note: Option<&str>) -> Option<String> {
+fn effect_words(reply: Reply, note: Option<&str>) -> Option<String> {
     Some(match note? {
+        "It ran." if reply == Reply::Answers => "The agent has the answers.".into(),
+        "It ran." if reply == Reply::Plan => "The agent goes on with the plan.".into(),
         "ran" => "It ran.".into(),
         "failed" => "It ran and failed.".into(),
         "refused" => "The agent took the refusal.".into(),
@@ -88,7 +92,8 @@ fn steps(detail: &ApprovalDetail, receipt: &Receipt) -> Vec<Step> {
     steps.push(Step {
         stand: sent,
         word: if sent == Stand::Fail { "Void: never sent" } else { "Sent" },
-        at: receipt.sent_at,
+        // What waits to be sent again has a time of its first sending, which says nothing.
+        at: receipt.sent_at.filter(|_| sent != Stand::Next),
         say: match sent {
             Stand::Fail => receipt.note.clone(),
             Stand::Todo if held => Some("on Continue run".into()),
@@ -120,7 +125,7 @@ fn steps(detail: &ApprovalDetail, receipt: &Receipt) -> Vec<Step> {
         },
         at: receipt.effect_at,
         say: match effect {
-            Stand::Done => effect_words(receipt.note.as_deref()),
+            Stand::Done => effect_words(detail.reply, receipt.note.as_deref()),
             Stand::Unknown => receipt.note.clone(),
             _ => None,
         },

@@ -56,6 +56,9 @@ impl Status {
             Some(Delivery::NotApplied) if row.status != ApprovalStatus::Expired => {
                 Self { icon: Icon::Fail, tone: "fail", word: "Not applied" }
             }
+            _ if row.kind == ActionKind::Question && row.status == ApprovalStatus::Approved => {
+                Self { word: "Answered", ..row.status.into() }
+            }
             _ => row.status.into(),
         }
     }

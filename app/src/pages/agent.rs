@@ -3,7 +3,6 @@
 
 use domain::{
     agent::{AgentView, Asks},
-    approval::HITL_TIMEOUT_RANGE_S,
     user::Role,
     worker::{HarnessOffer, WorkerView},
 };
@@ -17,6 +16,7 @@ use crate::{
         worker::{CreateWorker, RevokeWorker, list_workers},
     },
     components::{
+        agent::{Forms, agent_form, named},
         empty::loading,
         frame::Here,
         icon::{Icon, icon},
@@ -38,6 +38,7 @@ pub fn AgentsPage() -> impl IntoView {
     let live = Live::here();
     let place = Here::place();
     let edit = Sending::to::<EditAgent>();
+    let forms = Forms::new(edit);
     let create = Sending::to::<CreateWorker>();
     let revoke = Sending::to::<RevokeWorker>();
     let last_agents = Last::new();
@@ -59,7 +60,7 @@ pub fn AgentsPage() -> impl IntoView {
         <Title text="Agents & workers"/>
         <div class="page">
             <header class="page-head"><h1>"Agents & workers"</h1></header>
-            {move || problem::note(problem::failure(edit.value().get()), "The agent was not changed.")}
+            {move || problem::note(problem::failure(edit.value().get()).map(named), "The agent was not changed.")}
             {move || problem::note(problem::failure(create.value().get()), "No token was made.")}
             {move || problem::note(problem::failure(revoke.value().get()), "The token was not revoked.")}
             <section class="section" aria-labelledby="agents">
@@ -71,7 +72,7 @@ pub fn AgentsPage() -> impl IntoView {
                     {move || Suspend::new(async move {
                         let admin = Here::may(place, Role::Admin).await;
                         match last_agents.or_last(agents.await) {
-                            Ok(agents) => agent_table(&agents, admin, edit),
+                            Ok(agents) => agent_table(&agents, admin, forms),
                             Err(failed) => problem::instead(&failed.0),
                         }
                     })}
@@ -120,10 +121,10 @@ fn asks_words(agent: &AgentView) -> AnyView {
         }
         .into_any(),
         asks => {
-            let how = if asks == Asks::Partly {
-                "Some kinds of calls run without asking"
-            } else {
-                "Asks whenever it needs permission"
+            let how = match (agent.asks_everything, asks) {
+                (true, _) => "Asks for everything",
+                (false, Asks::Partly) => "Some kinds of calls run without asking",
+                (false, _) => "Asks whenever it needs permission",
             };
             view! { <span>{title.unwrap_or_else(|| agent.mode.clone())}</span><span class="meta">{how}</span> }.into_any()
         }
@@ -143,7 +144,7 @@ fn agent_state(agent: &AgentView) -> AnyView {
     status(Status { icon: Icon::Ok, tone: "ok", word: "Ready" })
 }
 
-fn agent_table(agents: &[AgentView], admin: bool, edit: Sending) -> AnyView {
+fn agent_table(agents: &[AgentView], admin: bool, forms: Forms) -> AnyView {
     if agents.is_empty() {
         return view! { <p class="meta">"None yet. An agent appears when a worker that offers one links for the first time."</p> }
             .into_any();
@@ -169,9 +170,9 @@ fn agent_table(agents: &[AgentView], admin: bool, edit: Sending) -> AnyView {
             }
         })
         .collect::<Vec<_>>();
-    let forms = admin.then(|| {
-        let forms = agents.iter().map(|a| agent_form(a, edit)).collect::<Vec<_>>();
-        view! { <div class="edits">{forms}</div> }
+    let edits = admin.then(|| {
+        let edits = agents.iter().map(|a| agent_form(a, forms)).collect::<Vec<_>>();
+        view! { <div class="edits">{edits}</div> }
     });
     view! {
         <div class="tablewrap">
@@ -190,75 +191,7 @@ fn agent_table(agents: &[AgentView], admin: bool, edit: Sending) -> AnyView {
                 <tbody>{rows}</tbody>
             </table>
         </div>
-        {forms}
-    }
-    .into_any()
-}
-
-fn agent_form(agent: &AgentView, edit: Sending) -> AnyView {
-    let at = |field: &str| format!("{field}-{}", agent.id);
-    let mut modes = agent
-        .modes
-        .iter()
-        .map(|mode| {
-            let how = match mode.asks {
-                Asks::AsNeeded => "",
-                Asks::Partly => ": some kinds run without asking",
-                Asks::Never => ": never asks",
-            };
-            view! {
-                <option value=mode.id.clone() selected=mode.id == agent.mode>{format!("{}{how}", mode.title)}</option>
-            }
-            .into_any()
-        })
-        .collect::<Vec<_>>();
-    if !agent.modes.iter().any(|m| m.id == agent.mode) {
-        modes.push(view! { <option value=agent.mode.clone() selected=true>{format!("{}: not offered", agent.mode)}</option> }.into_any());
-    }
-    view! {
-        <details class="edit" id=at("edit")>
-            <summary>{icon(Icon::Right, 14)}{format!("Edit {}", agent.name)}</summary>
-            {post(edit, "form", Some(format!("Edit {}", agent.name)), view! {
-                <input type="hidden" name="id" value=agent.id.to_string()/>
-                <div class="form-2">
-                    <div class="field">
-                        <label for=at("name")>"Name"</label>
-                        <input class="input" id=at("name") name="name" required maxlength="64" value=agent.name.clone()/>
-                    </div>
-                    <div class="field">
-                        <label for=at("folder")>"Folder"</label>
-                        <input class="input input--mono" id=at("folder") name="folder" value=agent.folder.clone() spellcheck="false" aria-describedby=at("folder-help")/>
-                        <p class="help" id=at("folder-help")>"The whole path on the worker’s machine. Empty: the harness’s own."</p>
-                    </div>
-                    <div class="field">
-                        <label for=at("mode")>"Permission mode"</label>
-                        <select class="select" id=at("mode") name="mode">{modes}</select>
-                    </div>
-                    <div class="field">
-                        <label for=at("hitl")>"Time to answer, in seconds"</label>
-                        <input
-                            class="input"
-                            id=at("hitl")
-                            name="hitl_timeout_s"
-                            type="number"
-                            required
-                            min=HITL_TIMEOUT_RANGE_S.start().to_string()
-                            max=HITL_TIMEOUT_RANGE_S.end().to_string()
-                            value=agent.hitl_timeout_s.to_string()
-                            aria-describedby=at("hitl-help")
-                        />
-                        <p class="help" id=at("hitl-help")>
-                            {format!("Now {}. From 10 s to 7 days. After that the request is refused as unanswered.", length(agent.hitl_timeout_s))}
-                        </p>
-                    </div>
-                </div>
-                <label class="check">
-                    <input type="checkbox" name="waits_for_continue" checked=agent.waits_for_continue/>
-                    <span>"Wait for Continue run after a decision"</span>
-                </label>
-                <p><button type="submit" class="btn btn--primary">"Save"</button><span class="meta">" Takes effect with the next message."</span></p>
-            }.into_any())}
-        </details>
+        {edits}
     }
     .into_any()
 }

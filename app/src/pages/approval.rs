@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use domain::{
     action::ActionKind,
+    agent::AgentView,
     approval::{ApprovalDetail, ApprovalRow, ApprovalStatus, HistoryLine},
     decision::{Delivery, Outcome},
     failure::Failure,
@@ -15,13 +16,14 @@ use leptos_router::hooks::{use_params_map, use_query_map};
 
 use crate::{
     api::{
+        agent::list_agents,
         approval::{self as api, ExtendApproval, ResolveApproval, Tab, list_approvals, read_approval},
         run::ContinueRun,
     },
     components::{
-        action,
         clock::{LATE_MS, clock, figures_left},
-        decision::{self, Drafts},
+        decision,
+        draft::Drafts,
         empty::{empty, loading},
         icon::{Icon, icon},
         last::Last,
@@ -29,7 +31,7 @@ use crate::{
         post::{Sending, post},
         problem,
         read::read,
-        receipt,
+        receipt, request,
         status::{Status, kind_icon, status, status_small},
         time::{Shape, time},
     },
@@ -200,6 +202,7 @@ fn row(row: &ApprovalRow) -> AnyView {
         _ => String::new(),
     };
     let folder = if row.folder.is_empty() { String::new() } else { format!(" · {}", row.folder) };
+    let sub = row.sub_agent.as_deref().map(|sub| format!(" · {}", name(sub))).unwrap_or_default();
     let findings =
         (row.findings > 0).then(|| view! { <span class="tag tag--danger">"Read what is marked"</span> });
     let unchecked = (!row.checked).then(|| view! { <span class="tag tag--dash">"Cannot be checked"</span> });
@@ -215,7 +218,7 @@ fn row(row: &ApprovalRow) -> AnyView {
                 <span class=if words { "what what--words" } else { "what" }>{name(&row.title)}</span>
                 {left}
                 <span class="meta">
-                    <span>{format!("{by}{} · {}{folder}", row.agent, row.tool)}</span>
+                    <span>{format!("{by}{}{sub} · {}{folder}", row.agent, row.tool)}</span>
                     {findings}
                     {unchecked}
                 </span>
@@ -248,7 +251,7 @@ fn one(id: ApprovalId) -> AnyView {
     let resolve = Sending::to::<ResolveApproval>();
     let extend = Sending::to::<ExtendApproval>();
     let resume = Sending::to::<ContinueRun>();
-    let drafts = Drafts::new();
+    let acts = Acts { resolve, extend, resume, drafts: Drafts::new() };
     // The server writes the title after the page's owner may be gone: what it reads
     // must not live in the owner's arena.
     let head = ArcRwSignal::new("Request".to_owned());
@@ -266,8 +269,9 @@ fn one(id: ApprovalId) -> AnyView {
         },
         move |_| read_approval(id),
     );
-    let refused =
-        move || problem::note(problem::failure(resolve.value().get()), "Your decision was not sent.");
+    // What the harness and its modes are called.
+    let agents = read(move || (live.agents.get(), live.workers.get()), |_| list_agents());
+    let refused = decision::refused(resolve, acts.drafts);
     let unextended =
         move || problem::note(problem::failure(extend.value().get()), "The time was not extended.");
     let unresumed =
@@ -280,13 +284,9 @@ fn one(id: ApprovalId) -> AnyView {
                     match known.or_last(detail.await) {
                         Ok(detail) => {
                             title.set(format!("{}, {}", detail.action.kind.heading(), detail.row.agent));
-                            full(
-                                &detail,
-                                extend,
-                                view! { {refused} {unextended} {unresumed} {held(&detail, resume)} }.into_any(),
-                                decision::offered(&detail, resolve, None),
-                                decision::bar(&detail, resolve, drafts, None),
-                            )
+                            let titles = agents.await.map(|all| Titles::of(&detail, &all)).unwrap_or_default();
+                            let problems = view! { {refused} {unextended} {unresumed} {held(&detail, acts.resume)} };
+                            full(&detail, titles, acts, problems.into_any())
                         }
                         Err(failed) => problem::instead(&failed.0),
                     }
@@ -297,13 +297,37 @@ fn one(id: ApprovalId) -> AnyView {
     .into_any()
 }
 
-fn full(
-    detail: &ApprovalDetail,
+/// What a request's page does.
+#[derive(Clone, Copy)]
+struct Acts {
+    resolve: Sending,
     extend: Sending,
-    problems: AnyView,
-    offered: AnyView,
-    bar: AnyView,
-) -> AnyView {
+    resume: Sending,
+    drafts: Drafts,
+}
+
+/// What the harness and its mode are called, where the agent is still known.
+#[derive(Clone, Default)]
+struct Titles {
+    harness: Option<String>,
+    mode: Option<String>,
+}
+
+impl Titles {
+    fn of(detail: &ApprovalDetail, agents: &[AgentView]) -> Self {
+        let agent = agents.iter().find(|a| {
+            a.harness == detail.harness && a.name == detail.row.agent && a.worker_name == detail.worker
+        });
+        let mode = agent.and_then(|a| a.modes.iter().find(|m| m.id == detail.mode));
+        Self { harness: agent.map(|a| a.harness_title.clone()), mode: mode.map(|m| m.title.clone()) }
+    }
+}
+
+fn full(detail: &ApprovalDetail, titles: Titles, acts: Acts, problems: AnyView) -> AnyView {
+    let Acts { resolve, extend, drafts, .. } = acts;
+    let offered = decision::offered(detail, resolve, None);
+    let bar = decision::bar(detail, resolve, drafts, None);
+    let asked = request::request(detail, resolve, drafts, None, true, ().into_any());
     let row = &detail.row;
     let pending = row.status == ApprovalStatus::Pending;
     let clockset = pending.then(|| {
@@ -330,7 +354,10 @@ fn full(
                     {clockset}
                 </div>
                 <p class="meta">
-                    {format!("{} asked at ", row.agent)}
+                    {match &row.sub_agent {
+                        Some(sub) => format!("{}, sub-agent “{}”, asked at ", row.agent, name(sub)),
+                        None => format!("{} asked at ", row.agent),
+                    }}
                     {time(row.created_at, Shape::Clock)}
                     " in "
                     <a href=format!("/chat/{session}")>{name(&row.session_title)}</a>
@@ -343,7 +370,10 @@ fn full(
     .into_any();
     let side = view! {
                     <div class="ask-side">
-                        {facts(detail)}
+                        {facts(detail, titles)}
+                        {(!detail.questions.is_empty()).then(|| view! {
+                            <p class="meta">"Questions and choices are the agent’s words. An answer gives no permission to run anything."</p>
+                        })}
                         <div class="stack">
                             <h2 class="h3">"Fingerprint"</h2>
                             <p class="print">
@@ -366,8 +396,8 @@ fn full(
                             {problems}
                             {closed(detail)}
                             {receipt::advice(detail)}
-                            {findings(detail)}
-                            {action::card(&detail.action, true, ().into_any())}
+                            {asked}
+                            {decision::granted(detail)}
                         </div>
                         {quoted(detail)}
                         {offered}
@@ -455,21 +485,6 @@ fn closed(detail: &ApprovalDetail) -> AnyView {
     }
 }
 
-/// What was found in the action that does not show by itself.
-pub fn findings(detail: &ApprovalDetail) -> AnyView {
-    let found = &detail.action.findings;
-    if found.is_empty() {
-        return ().into_any();
-    }
-    view! {
-        <div class="note note--danger" role="note">
-            {icon(Icon::Fail, 16)}
-            <p><b>"This text may read one way and run another."</b>" "{found.join(" ")}</p>
-        </div>
-    }
-    .into_any()
-}
-
 /// The agent's own words: apart, and named as such.
 pub fn quoted(detail: &ApprovalDetail) -> Option<AnyView> {
     let words = detail.words.as_ref()?;
@@ -487,7 +502,7 @@ pub fn quoted(detail: &ApprovalDetail) -> Option<AnyView> {
     )
 }
 
-fn facts(detail: &ApprovalDetail) -> AnyView {
+fn facts(detail: &ApprovalDetail, titles: Titles) -> AnyView {
     let row = &detail.row;
     let linked = if detail.worker_linked { "linked" } else { "not linked" };
     let pending = row.status == ApprovalStatus::Pending;
@@ -496,10 +511,10 @@ fn facts(detail: &ApprovalDetail) -> AnyView {
             <h2 class="h3">"Facts"</h2>
             <dl class="facts">
                 <dt>"Agent"</dt><dd>{row.agent.clone()}</dd>
-                {detail.sub_agent.clone().map(|sub| view! { <dt>"Sub-agent"</dt><dd>{name(&sub)}</dd> })}
-                <dt>"Harness"</dt><dd>{detail.harness.clone()}</dd>
+                {row.sub_agent.clone().map(|sub| view! { <dt>"Sub-agent"</dt><dd>{name(&sub)}</dd> })}
+                <dt>"Harness"</dt><dd>{titles.harness.unwrap_or_else(|| detail.harness.clone())}</dd>
                 <dt>"Worker"</dt><dd>{format!("{}, {linked}", detail.worker)}</dd>
-                <dt>"Mode"</dt><dd>{detail.mode.clone()}</dd>
+                <dt>"Mode"</dt><dd>{titles.mode.unwrap_or_else(|| detail.mode.clone())}</dd>
                 {(!row.folder.is_empty()).then(|| view! { <dt>"Folder"</dt><dd><code>{row.folder.clone()}</code></dd> })}
                 {pending.then(|| view! {
                     <dt>"No answer"</dt><dd>"expires "{time(row.expires_at, Shape::Clock)}", refused as unanswered"</dd>

@@ -30,16 +30,17 @@ use crate::{
     components::{
         action,
         clock::clock,
-        decision::{self, Drafts, Resolving},
+        decision::{self, Resolving},
+        draft::Drafts,
         empty::{empty, loading},
         frame::Here,
         icon::{Icon, icon},
         last::Last,
         plain::{counted, name, plain},
         post::{Sending, post},
-        problem,
+        problem, question,
         read::read,
-        receipt,
+        receipt, request,
         status::{Status, status_small},
         time::{Shape, time},
     },
@@ -214,6 +215,7 @@ fn new_session(
             let state = match (&agent.problem, agent.worker_linked) {
                 (Some(_), _) => " (cannot be used now)",
                 (None, false) => " (worker not linked)",
+                (None, true) if agent.asks() == Asks::Never => " (never asks)",
                 (None, true) => "",
             };
             view! { <option value=agent.id.to_string() selected=i == usable>{format!("{}{state}", agent.name)}</option> }
@@ -361,12 +363,11 @@ fn one(id: SessionId) -> AnyView {
         }
     });
     let refused = move || {
-        let decision = problem::failure(acts.resolve.value().get());
         let cancel = problem::failure(acts.cancel.value().get());
         let resume = problem::failure(acts.resume.value().get());
         let prompt = problem::failure(acts.prompt.value().get());
         view! {
-            {problem::note(decision, "Your decision was not sent.")}
+            {decision::refused(acts.resolve, acts.drafts)}
             {problem::note(cancel, "The run was not cancelled.")}
             {problem::note(resume, "The run was not continued.")}
             {problem::note(prompt, "The message was not sent.")}
@@ -404,11 +405,7 @@ fn session(detail: &SessionDetail, acts: Acts, refused: AnyView) -> AnyView {
             }.into_any())}
         }
     });
-    let mode = agent
-        .modes
-        .iter()
-        .find(|m| m.id == agent.mode)
-        .map_or_else(|| agent.mode.clone(), |m| m.title.clone());
+    let mode = mode_title(agent, &agent.mode).to_owned();
     let id = row.id;
     let earlier = detail.earlier.clone().map(|before| {
         view! { <p class="more"><a class="btn btn--sm" href=format!("/chat/{id}?before={before}")>"Earlier turns"</a></p> }
@@ -432,8 +429,10 @@ fn session(detail: &SessionDetail, acts: Acts, refused: AnyView) -> AnyView {
                         Asks::Partly => format!("{mode}, asks for some kinds"),
                         Asks::AsNeeded => mode,
                     }}
+                    {agent.asks_everything.then(|| view! { <span class="dot"></span>"asks for everything" })}
                     {agent.waits_for_continue.then(|| view! { <span class="dot"></span>"waits for Continue run" })}
                 </p>
+                {(agent.asks() == Asks::Never).then(never_asks)}
             </div>
         </div>
         <div class="pane-scroll pane-scroll--end" tabindex="0" role="region" aria-label="Messages">
@@ -449,6 +448,16 @@ fn session(detail: &SessionDetail, acts: Acts, refused: AnyView) -> AnyView {
             </div>
         </div>
         {composer(detail, acts, live_run.is_some())}
+    }
+    .into_any()
+}
+
+/// Said for as long as it is so, where people talk to the agent.
+fn never_asks() -> AnyView {
+    view! {
+        <p class="status status--sm status--fail status--wrap whole">
+            {icon(Icon::Fail, 14)}"This agent never asks: nobody can stop what it does before it is done."
+        </p>
     }
     .into_any()
 }
@@ -591,11 +600,19 @@ fn items(turn: &Turn, detail: &SessionDetail, acts: Acts) -> Vec<AnyView> {
                 }
                 EventBody::Mode { mode } => {
                     flush_calls(&mut calls, &mut out);
+                    let mode = mode_title(&detail.agent, mode);
                     out.push(
                         view! { <p class="meta">{format!("Permission mode: {}", name(mode))}</p> }.into_any(),
                     );
                 }
-                EventBody::Started { .. } | EventBody::Returned { .. } | EventBody::Ended { .. } => {}
+                EventBody::Background { tasks } if !tasks.is_empty() => {
+                    flush_calls(&mut calls, &mut out);
+                    out.push(background(tasks));
+                }
+                EventBody::Background { .. }
+                | EventBody::Started { .. }
+                | EventBody::Returned { .. }
+                | EventBody::Ended { .. } => {}
             },
         }
     }
@@ -605,13 +622,26 @@ fn items(turn: &Turn, detail: &SessionDetail, acts: Acts) -> Vec<AnyView> {
 
 /// Items that draw nothing of their own.
 fn is_silent(item: &Item) -> bool {
-    matches!(
-        item,
-        Item::Event {
-            body: EventBody::Started { .. } | EventBody::Returned { .. } | EventBody::Ended { .. },
-            ..
-        }
-    )
+    let Item::Event { body, .. } = item else { return false };
+    match body {
+        EventBody::Started { .. } | EventBody::Returned { .. } | EventBody::Ended { .. } => true,
+        EventBody::Background { tasks } => tasks.is_empty(),
+        _ => false,
+    }
+}
+
+/// What goes on after the agent has ended its turn.
+fn background(tasks: &[String]) -> AnyView {
+    let tasks = tasks.iter().map(|task| name(task)).collect::<Vec<_>>().join("; ");
+    view! {
+        <p class="meta who">{icon(Icon::Running, 14)}{format!("Work goes on in the background: {tasks}. It may still ask.")}</p>
+    }
+    .into_any()
+}
+
+/// A permission mode as the harness's title for it, where that is known.
+fn mode_title<'a>(agent: &'a AgentView, mode: &'a str) -> &'a str {
+    agent.modes.iter().find(|m| m.id == mode).map_or(mode, |m| m.title.as_str())
 }
 
 fn call(
@@ -760,8 +790,10 @@ fn pending(a: &ApprovalDetail, acts: Acts, back: &str) -> AnyView {
     };
     view! {
         <section aria-label=a.action.kind.heading()>
-            {super::approval::findings(a)}
-            {action::card(&a.action, false, beside.into_any())}
+            {a.row.sub_agent.as_ref().map(|sub| view! {
+                <p class="meta who">{icon(Icon::Agents, 14)}{format!("Sub-agent “{}” asks.", name(sub))}</p>
+            })}
+            {request::request(a, acts.resolve, acts.drafts, Some(back), false, beside.into_any())}
             {super::approval::quoted(a)}
             {decision::offered(a, acts.resolve, Some(back))}
             {decision::bar(a, acts.resolve, acts.drafts, Some(back))}
@@ -783,15 +815,30 @@ fn settled(a: &ApprovalDetail) -> AnyView {
         .filter(|r| r.by.is_some())
         .and_then(|r| r.message.as_ref())
         .map(|m| view! { <p class="meta">{format!("“{}”", plain(m))}</p> });
+    let answers = question::answered(a);
+    // The answers below name the questions.
+    let what = answers.is_none().then(|| {
+        view! { <span><code>{format!("{} {}", row.tool, name(&row.title))}</code></span> }
+    });
+    let instead = request::instead(a).map(|(label, edited)| {
+        view! {
+            <p class="meta">{format!("{label}:")}</p>
+            {action::card(edited, false, ().into_any())}
+        }
+    });
     view! {
         <section>
             <div class="decided">
                 <p class="l">
                     {status_small(of, word)}
-                    <span><code>{format!("{} {}", row.tool, name(&row.title))}</code></span>
+                    {row.sub_agent.as_ref().map(|sub| view! { <span class="meta">{format!("for sub-agent “{}”", name(sub))}</span> })}
+                    {what}
                     <span class="meta"><a href=format!("/approvals/{}", row.id)>"Details"</a></span>
                 </p>
                 {message}
+                {answers}
+                {decision::granted(a)}
+                {instead}
                 {a.closed_reason.clone().map(|why| view! { <p class="meta">{why}</p> })}
                 {receipt::receipt_line(a)}
                 {receipt::advice(a)}

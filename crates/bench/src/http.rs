@@ -29,6 +29,7 @@ impl Request {
 
 #[derive(Debug)]
 pub struct Response {
+    pub status: u16,
     pub head: String,
     pub body: Vec<u8>,
 }
@@ -48,6 +49,16 @@ impl Connection {
 
     /// Sends and reads the whole answer. Statuses from 400 on are errors.
     pub async fn send(&mut self, request: &Request) -> Result<Response> {
+        let response = self.exchange(request).await?;
+        if !(200..400).contains(&response.status) {
+            let words = String::from_utf8_lossy(&response.body);
+            return Err(format!("{}: {words}", response.status).into());
+        }
+        Ok(response)
+    }
+
+    /// Sends and reads the whole answer, whatever it is.
+    pub async fn exchange(&mut self, request: &Request) -> Result<Response> {
         self.stream.write_all(request.0.replacen("HOST", &self.host, 1).as_bytes()).await?;
         let end = loop {
             if let Some(at) = self.buffer.windows(4).position(|w| w == b"\r\n\r\n") {
@@ -67,10 +78,7 @@ impl Connection {
             let length: usize = field("content-length:").and_then(|v| v.parse().ok()).unwrap_or(0);
             self.take(length).await?
         };
-        if !(200..400).contains(&status) {
-            return Err(format!("{status}: {}", String::from_utf8_lossy(&body)).into());
-        }
-        Ok(Response { head, body })
+        Ok(Response { status, head, body })
     }
 
     async fn read_more(&mut self) -> Result<()> {

@@ -2,13 +2,19 @@
 //! one run, with the load generator on the same machine. Nothing here is a test: the
 //! figures of two runs on shared machines are compared as ratios within a run.
 //!
+//! `faults` and `soak` are apart: each is a run of its own that asserts what must hold
+//! and fails where it does not ([`faults`], [`soak`]).
+//!
 //! The server, its database and the demo agent are the real ones. Requests to pause
 //! come from a worker of this program's own, over a real link.
 
+mod chance;
+mod faults;
 mod http;
 mod load;
 mod peer;
 mod product;
+mod soak;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -32,13 +38,39 @@ const STEADY: Duration = Duration::from_secs(8);
 #[tokio::main]
 async fn main() -> ExitCode {
     let asked: Vec<String> = std::env::args().skip(1).collect();
+    match asked.split_first() {
+        Some((measure, options)) if measure == "faults" => {
+            return ended(match faults::settings(options) {
+                Ok(settings) => faults::run(settings).await,
+                Err(why) => Err(why),
+            });
+        }
+        Some((measure, options)) if measure == "soak" => {
+            return ended(match soak::share(options) {
+                Ok(share) => soak::run(share).await,
+                Err(why) => Err(why),
+            });
+        }
+        _ => {}
+    }
     if let Some(unknown) = asked.iter().find(|m| !MEASURES.contains(&m.as_str())) {
-        eprintln!("There is no measure {unknown}. There are: {}.", MEASURES.join(", "));
+        eprintln!("There is no measure {unknown}. There are: {}; and faults, soak.", MEASURES.join(", "));
         return ExitCode::FAILURE;
     }
     let wanted = |measure: &str| asked.is_empty() || asked.iter().any(|m| m == measure);
     match run(&wanted).await {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("The measurement stopped: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn ended(holds: Result<bool>) -> ExitCode {
+    match holds {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("The measurement stopped: {error}");
             ExitCode::FAILURE

@@ -133,12 +133,14 @@ fn request(key: SessionId, run: RunId, epoch: i64, incarnation: Incarnation, i: 
         tool: "Bash".into(),
         folder: "/srv/bench".into(),
         sub_agent: None,
+        sub_agent_title: None,
         call_id: Some(i.to_string()),
         mode: "default".into(),
         input: Bytes(input.into_bytes()),
         action_digest,
         words: Some("Note a number".into()),
         options: Vec::new(),
+        grants: Vec::new(),
         native_deadline_ms: None,
     }
 }

@@ -25,7 +25,7 @@ use crate::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const PASSWORD: &str = "bench bench bench";
+pub const PASSWORD: &str = "bench bench bench";
 
 pub struct Product {
     data: PathBuf,
@@ -33,12 +33,12 @@ pub struct Product {
     pool: PgPool,
 }
 
-fn beside(name: &str) -> Result<PathBuf> {
+pub fn beside(name: &str) -> Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name(name))
 }
 
 /// The folder of the built pages: `COUNTERSIGN_SITE`, or `site` beside the profile's folder.
-fn site() -> Result<PathBuf> {
+pub fn site() -> Result<PathBuf> {
     match std::env::var_os("COUNTERSIGN_SITE") {
         Some(site) => Ok(site.into()),
         None => Ok(beside("../site")?),
@@ -134,23 +134,7 @@ impl Product {
             }
         };
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        let mut http = loop {
-            match Connection::open(&address).await {
-                Ok(http) => break http,
-                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-            }
-        };
-        let password = http::encoded(PASSWORD);
-        let form = format!("name=Bench&password={password}&repeat={password}");
-        let set = http.send(&http::Request::post(&format!("/setup/{token}"), "", &form)).await?;
-        let cookie = set
-            .head
-            .lines()
-            .find_map(|l| {
-                l.to_ascii_lowercase().starts_with("set-cookie:").then(|| l[11..].trim().to_owned())
-            })
-            .and_then(|c| c.split(';').next().map(str::to_owned))
-            .ok_or("signing in set no cookie")?;
+        let cookie = set_up(&address, &token).await?;
         Ok(Server { address, cookie, child, pool: self.pool.clone() })
     }
 
@@ -206,23 +190,12 @@ impl Server {
 
     /// Resident memory of the server process, in megabytes.
     pub fn resident_mb(&self) -> Result<f64> {
-        let pid = self.child.id().ok_or("the server ended")?;
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let kb: f64 = status
-            .lines()
-            .find_map(|l| l.strip_prefix("VmRSS:"))
-            .and_then(|l| l.trim().split(' ').next()?.parse().ok())
-            .ok_or("no VmRSS")?;
-        Ok((kb / 102.4).round() / 10.0)
+        resident_mb(self.child.id().ok_or("the server ended")?)
     }
 
     /// Makes a worker and reads its token back, as the page does.
     pub async fn worker_token(&self, name: &str) -> Result<String> {
-        let mut http = Connection::open(&self.address).await?;
-        http.send(&http::Request::post("/api/worker/create", &self.cookie, &format!("name={name}"))).await?;
-        let made = http.send(&http::Request::get("/api/place/made", &self.cookie)).await?;
-        let made: Value = serde_json::from_slice(&made.body)?;
-        Ok(made["token"].as_str().ok_or("no token was made")?.to_owned())
+        worker_token(&self.address, &self.cookie, name).await
     }
 
     pub async fn agent(&self, name: &str) -> Result<AgentId> {
@@ -276,11 +249,11 @@ impl Server {
     }
 }
 
-fn free_address() -> Result<String> {
+pub fn free_address() -> Result<String> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }
 
-async fn terminate(child: &mut Child) {
+pub async fn terminate(child: &mut Child) {
     if let Some(pid) = child.id().and_then(|p| i32::try_from(p).ok()).and_then(rustix::process::Pid::from_raw)
     {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -288,4 +261,42 @@ async fn terminate(child: &mut Child) {
     if tokio::time::timeout(Duration::from_secs(20), child.wait()).await.is_err() {
         let _ = child.kill().await;
     }
+}
+
+/// Sets name and password of the first admin, and gives the cookie of the session.
+pub async fn set_up(address: &str, token: &str) -> Result<String> {
+    let mut http = loop {
+        match Connection::open(address).await {
+            Ok(http) => break http,
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    };
+    let password = http::encoded(PASSWORD);
+    let form = format!("name=Bench&password={password}&repeat={password}");
+    let set = http.send(&http::Request::post(&format!("/setup/{token}"), "", &form)).await?;
+    set.head
+        .lines()
+        .find_map(|l| l.to_ascii_lowercase().starts_with("set-cookie:").then(|| l[11..].trim().to_owned()))
+        .and_then(|c| c.split(';').next().map(str::to_owned))
+        .ok_or_else(|| "signing in set no cookie".into())
+}
+
+/// Resident memory of a process, in megabytes.
+pub fn resident_mb(pid: u32) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let kb: f64 = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmRSS:"))
+        .and_then(|l| l.trim().split(' ').next()?.parse().ok())
+        .ok_or("no VmRSS")?;
+    Ok((kb / 102.4).round() / 10.0)
+}
+
+/// Makes a worker and reads its token back, as the page does.
+pub async fn worker_token(address: &str, cookie: &str, name: &str) -> Result<String> {
+    let mut http = Connection::open(address).await?;
+    http.send(&http::Request::post("/api/worker/create", cookie, &format!("name={name}"))).await?;
+    let made = http.send(&http::Request::get("/api/place/made", cookie)).await?;
+    let made: Value = serde_json::from_slice(&made.body)?;
+    Ok(made["token"].as_str().ok_or("no token was made")?.to_owned())
 }

@@ -311,17 +311,29 @@ impl<W: Write> Agent<W> {
         while !open.is_empty() {
             let waiting: Vec<u64> = open.keys().copied().collect();
             let mut answered = None;
-            self.wait(None, None, |agent| {
+            let waited = self.wait(None, None, |agent| {
                 answered = waiting.iter().find_map(|id| agent.answers.remove(id).map(|a| (*id, a)));
                 answered.is_some()
-            })?;
-            let Some((id, answer)) = answered else { continue };
-            let Some(act) = open.remove(&id) else { continue };
-            if answer["outcome"] == "cancelled" {
+            });
+            let stopped = matches!(waited, Err(Stop::Cancelled))
+                || answered.as_ref().is_some_and(|(_, answer)| answer["outcome"] == "cancelled");
+            if stopped {
+                // Also of one whose answer came too late to be acted on: it was not done.
+                self.leave(&open);
                 return Err(Stop::Cancelled);
             }
+            waited?;
+            let Some((id, answer)) = answered else { continue };
+            let Some(act) = open.remove(&id) else { continue };
             match verdict(&answer) {
-                Verdict::Allowed => self.perform(&act)?,
+                Verdict::Allowed => {
+                    if let Err(stop) = self.perform(&act) {
+                        if matches!(stop, Stop::Cancelled) {
+                            self.leave(&open);
+                        }
+                        return Err(stop);
+                    }
+                }
                 Verdict::Rejected => {
                     self.finish(&act, "failed", "Not allowed.");
                     let said = match &act.what {
@@ -335,6 +347,13 @@ impl<W: Write> Agent<W> {
             }
         }
         Ok(())
+    }
+
+    /// Says of acts that they will not be done.
+    fn leave(&mut self, acts: &BTreeMap<u64, Act>) {
+        for act in acts.values() {
+            self.finish(act, "failed", "Not done: the turn was stopped.");
+        }
     }
 
     /// Makes an act of a step and says what it will do.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::text_enum::text_enum;
+use crate::{question::Questions, text_enum::text_enum};
 
 text_enum! {
     /// What kind of act it is; chooses the icon and the heading.
@@ -82,9 +82,11 @@ impl ActionView {
     /// The action in one line, for lists and titles.
     pub fn title(&self) -> String {
         let text = match self.kind {
-            ActionKind::Command | ActionKind::Question | ActionKind::Plan => {
-                self.parts.first().map(first_line)
+            ActionKind::Question => {
+                let asked = self.parts.first().and_then(|part| Questions::read(part.exact.as_bytes()));
+                asked.and_then(|q| q.all().first().map(|q| marked(q.question.trim())))
             }
+            ActionKind::Command | ActionKind::Plan => self.parts.first().map(first_line),
             _ => self.place.clone().map(|p| marked(&p)),
         };
         let text = text.filter(|t| !t.is_empty()).unwrap_or_else(|| self.tool.clone());
@@ -116,10 +118,10 @@ pub fn marked(text: &str) -> String {
 }
 
 /// A top-level member of a JSON object, its value as the bytes it came in.
-type Members<'a> = Vec<(String, &'a RawValue)>;
+pub(crate) type Members<'a> = Vec<(String, &'a RawValue)>;
 
 /// Reads the members of an object in order, doubled keys included.
-fn members(input: &str) -> Option<Members<'_>> {
+pub(crate) fn members(input: &str) -> Option<Members<'_>> {
     struct Seen<'a>(Members<'a>);
     impl<'de: 'a, 'a> Deserialize<'de> for Seen<'a> {
         fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
@@ -214,7 +216,9 @@ pub fn view(tool: &str, folder: &str, input: &[u8]) -> ActionView {
     } else {
         ActionKind::Tool
     };
-    let also = if parts.is_empty() && place.is_none() {
+    // A plan that was sent without its text has nothing to show.
+    let bare_plan = kind == ActionKind::Plan && all.is_empty();
+    let also = if parts.is_empty() && place.is_none() && !bare_plan {
         parts.push(part(None, spread(text)));
         Vec::new()
     } else {
@@ -236,7 +240,7 @@ pub fn words_in(input: &[u8]) -> Option<String> {
     take_text(&mut all, "description")
 }
 
-fn has_doubled_keys(all: &Members<'_>) -> bool {
+pub(crate) fn has_doubled_keys(all: &Members<'_>) -> bool {
     let mut names: Vec<&str> = all.iter().map(|(n, _)| n.as_str()).collect();
     names.sort_unstable();
     names.windows(2).any(|w| w[0] == w[1])
@@ -267,14 +271,20 @@ fn part(label: Option<&str>, text: String) -> Part {
 }
 
 /// JSON text laid out over lines without touching any token: numbers and doubled
-/// keys stay as they came.
+/// keys stay as they came. Text that laying out would make many times longer, because it
+/// is nested for nothing, is left as it came: four kilobytes of brackets are megabytes of
+/// indentation.
 fn spread(json: &str) -> String {
+    let most = json.len().saturating_mul(4).saturating_add(1024);
     let (mut out, mut depth, mut in_text, mut escaped) = (String::new(), 0_usize, false, false);
     let indent = |out: &mut String, depth: usize| {
         out.push('\n');
         out.extend(std::iter::repeat_n("  ", depth));
     };
     for c in json.chars() {
+        if out.len() > most {
+            return json.to_owned();
+        }
         if in_text {
             out.push(c);
             in_text = escaped || c != '"';
@@ -425,6 +435,18 @@ mod tests {
     }
 
     #[test]
+    fn a_question_is_titled_by_its_words_and_a_plan_without_text_by_its_tool() {
+        let asked =
+            view("AskUserQuestion", "/w", br#"{"questions":[{"question":"Which day?","options":[]}]}"#);
+        assert_eq!(asked.title(), "Which day?");
+        assert_eq!(view("AskUserQuestion", "/w", b"{\"a\":1}").title(), "AskUserQuestion");
+        let plan = view("ExitPlanMode", "/w", b"{}");
+        assert!(plan.parts.is_empty() && plan.also.is_empty());
+        assert_eq!(plan.title(), "ExitPlanMode");
+        assert_eq!(view("ExitPlanMode", "/w", b"{\"plan\":\"# Move\"}").title(), "# Move");
+    }
+
+    #[test]
     fn characters_that_do_not_show_are_marked_and_counted() {
         let v = view("Bash", "/w", "{\"command\":\"rm /tmp/\u{200b}a\\r\\u0000\"}".as_bytes());
         assert_eq!(v.title(), "rm /tmp/[U+200B]a[U+000D][U+0000]");
@@ -455,6 +477,12 @@ mod tests {
         assert_eq!(v.title(), "/w/a.txt");
         assert_eq!(v.parts[0].label.as_deref(), Some("Content"));
         assert_eq!((v.parts[0].lines.len(), v.parts[0].chars), (1, 3));
+    }
+
+    #[test]
+    fn brackets_for_nothing_are_shown_as_they_came() {
+        let input = format!(r#"{{"a":{}{}}}"#, "[".repeat(2000), "]".repeat(2000));
+        assert_eq!(view("mcp__t__x", "/w", input.as_bytes()).parts[0].exact, input);
     }
 
     #[test]

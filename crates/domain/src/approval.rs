@@ -1,15 +1,17 @@
 //! One native permission request, stored.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     action::{ActionKind, ActionView},
-    decision::{Delivery, Outcome, Receipt},
+    decision::{Answer, Delivery, MESSAGE_MAX, NOBODY_ANSWERED, Outcome, REJECTED_WITHOUT_WORDS, Receipt},
     digest::{ActionDigest, Fingerprint},
+    edit,
     failure::Failure,
     id::{ApprovalId, Incarnation, RunId, SessionId},
+    question::{Filled, Question, Questions},
     text_enum::text_enum,
     time::Timestamp,
 };
@@ -119,6 +121,161 @@ pub fn plain_option(options: &[AskOption], outcome: Outcome) -> Result<Option<St
     }
 }
 
+/// What a harness suggests to allow besides, until its process ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Grant {
+    /// The suggestion exactly as the answer will carry it, as JSON text.
+    pub native: String,
+    /// What it allows, in words, with the rule verbatim.
+    pub words: String,
+}
+
+/// The most grants one request may carry, and the bytes of one.
+pub const GRANTS_MAX: usize = 16;
+/// The longest native text of a grant, in bytes.
+pub const GRANT_MAX: usize = 4096;
+
+text_enum! {
+    /// What kind of answer a request takes.
+    Reply {
+        /// Yes or no.
+        Decision = "decision",
+        /// Answers to its questions: a plain yes would tell the model that nobody answered.
+        Answers = "answers",
+        /// A plan: yes, or back with comments.
+        Plan = "plan",
+        /// Questions in a shape that cannot be shown: it can only be refused, with words.
+        Refusal = "refusal",
+    }
+}
+
+impl Reply {
+    /// What a request of this kind takes from a harness that can be given answers, or not.
+    pub fn of(kind: ActionKind, input: &[u8], answers_questions: bool) -> Self {
+        match kind {
+            ActionKind::Question if answers_questions && Questions::read(input).is_some() => Self::Answers,
+            ActionKind::Question if answers_questions => Self::Refusal,
+            ActionKind::Plan if answers_questions => Self::Plan,
+            _ => Self::Decision,
+        }
+    }
+}
+
+/// A person's decision as a form gives it. What it means for one request is said by
+/// [`answer`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    pub outcome: Outcome,
+    /// One of the answers the harness offers, by its id.
+    pub option: Option<String>,
+    pub message: Option<String>,
+    pub stop: bool,
+    /// Texts typed over the request's own: see [`crate::edit`]. Empty: none.
+    pub edit: BTreeMap<String, String>,
+    /// Choices and own words for questions: see [`crate::question::Filled`].
+    pub picks: BTreeMap<String, String>,
+    pub own: BTreeMap<String, String>,
+    /// The grants ticked, by their place in the request: `g0`, `g1`, …
+    pub grants: BTreeMap<String, String>,
+}
+
+impl Given {
+    /// A decision of that outcome and nothing else.
+    pub const fn plain(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            option: None,
+            message: None,
+            stop: false,
+            edit: BTreeMap::new(),
+            picks: BTreeMap::new(),
+            own: BTreeMap::new(),
+            grants: BTreeMap::new(),
+        }
+    }
+}
+
+/// What a request offers and takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    pub reply: Reply,
+    pub options: &'a [AskOption],
+    pub grants: &'a [Grant],
+    /// Whether the harness takes another input than the one it asked for.
+    pub takes_edit: bool,
+    pub input: &'a [u8],
+}
+
+/// The answer a decision becomes for one request, or why it cannot be given to it.
+pub fn answer(asked: Asked<'_>, given: &Given) -> Result<Answer, Failure> {
+    let approves = given.outcome == Outcome::Approve;
+    if given.outcome == Outcome::Expire {
+        return Err(Failure::invalid("outcome", "A person approves or rejects; expiry comes by itself."));
+    }
+    if given.message.as_ref().is_some_and(|m| m.len() > MESSAGE_MAX) {
+        return Err(Failure::invalid("message", "The words are longer than 8 KiB."));
+    }
+    if given.message.as_ref().is_some_and(|m| m.contains('\0')) {
+        return Err(Failure::invalid("message", "The words hold a null character, which cannot be stored."));
+    }
+    if approves && given.stop {
+        return Err(Failure::invalid("stop", "Only a refusal can stop the run."));
+    }
+    if !approves && !given.edit.is_empty() {
+        return Err(Failure::invalid("edit", "Only an approval can change the request."));
+    }
+    if !approves && !given.grants.is_empty() {
+        return Err(Failure::invalid("grants", "Only an approval can allow more."));
+    }
+    let option_id = match &given.option {
+        Some(id) if asked.options.iter().any(|o| o.id == *id) => Some(id.clone()),
+        Some(_) => return Err(Failure::invalid("option", "The agent did not offer this answer.")),
+        None => plain_option(asked.options, given.outcome)?,
+    };
+    let filled = Filled {
+        picks: given.picks.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect(),
+        own: given.own.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect(),
+    };
+    let content = match asked.reply {
+        Reply::Answers if approves => match Questions::read(asked.input) {
+            Some(questions) => Some(questions.content(&filled)?),
+            None => return Err(Failure::invalid("answer", "The questions cannot be read.")),
+        },
+        Reply::Refusal if approves => {
+            return Err(Failure::invalid(
+                "outcome",
+                "These questions have a shape that cannot be answered here. Reject the request with words for the agent.",
+            ));
+        }
+        _ => None,
+    };
+    if asked.reply != Reply::Decision && !given.edit.is_empty() {
+        return Err(Failure::invalid("edit", "Questions and plans are answered, not edited."));
+    }
+    let edited_input = match given.edit.is_empty() {
+        true => None,
+        false if !asked.takes_edit => {
+            return Err(Failure::invalid("edit", "This agent takes no changed request, only yes or no."));
+        }
+        false => Some(edit::apply(asked.input, &given.edit)?),
+    };
+    let mut grants = Vec::new();
+    for name in given.grants.keys() {
+        let grant = name.strip_prefix('g').and_then(|n| n.parse::<usize>().ok());
+        match grant.and_then(|n| asked.grants.get(n)) {
+            Some(grant) => grants.push(grant.native.clone()),
+            None => return Err(Failure::invalid("grants", "The agent did not suggest this rule.")),
+        }
+    }
+    let message = match given.outcome {
+        Outcome::Approve => None,
+        Outcome::Reject => Some(given.message.clone().unwrap_or_else(|| REJECTED_WITHOUT_WORDS.to_owned())),
+        Outcome::Expire => Some(NOBODY_ANSWERED.to_owned()),
+    };
+    Ok(Answer { outcome: given.outcome, option_id, edited_input, content, grants, message, stop: given.stop })
+}
+
 /// An approval as lists show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalRow {
@@ -129,6 +286,9 @@ pub struct ApprovalRow {
     /// The action in one line, hidden characters marked.
     pub title: String,
     pub agent: String,
+    /// The sub-agent that asks, by what it is called and what it was told to do, or else
+    /// by its id.
+    pub sub_agent: Option<String>,
     pub folder: String,
     pub session: SessionId,
     pub session_title: String,
@@ -163,7 +323,6 @@ pub struct ApprovalDetail {
     pub worker_linked: bool,
     /// The agent's permission mode when it asked.
     pub mode: String,
-    pub sub_agent: Option<String>,
     pub action: ActionView,
     /// What a decision is bound to.
     pub digest: ActionDigest,
@@ -171,6 +330,14 @@ pub struct ApprovalDetail {
     /// The agent's own words about it. Not part of what runs.
     pub words: Option<String>,
     pub options: Vec<AskOption>,
+    pub reply: Reply,
+    /// The questions, where it takes answers.
+    pub questions: Vec<Question>,
+    /// What the harness suggests to allow besides, until its process ends.
+    pub grants: Vec<Grant>,
+    /// The texts a person may change before approving; none where it is not pending, not
+    /// theirs to decide, or the harness takes no other input.
+    pub editable: Vec<edit::Field>,
     /// Time allowed in all, for the bar of the clock.
     pub timeout_ms: i64,
     pub receipt: Option<Receipt>,
@@ -221,6 +388,67 @@ mod tests {
         let both = [option("always", "allow_always"), option("once", "allow_once")];
         assert_eq!(plain_option(&both, Outcome::Approve), Ok(Some("once".into())));
         assert_eq!(plain_option(&both, Outcome::Expire), Ok(None));
+    }
+
+    const QUESTION: &[u8] =
+        br#"{"questions":[{"question":"Which?","options":[{"label":"A"},{"label":"B"}]}]}"#;
+
+    fn asked(reply: Reply, input: &[u8]) -> Asked<'_> {
+        Asked { reply, options: &[], grants: &[], takes_edit: true, input }
+    }
+
+    fn map(name: &str, text: &str) -> BTreeMap<String, String> {
+        BTreeMap::from([(name.to_owned(), text.to_owned())])
+    }
+
+    #[test]
+    fn a_plain_approve_of_a_question_is_refused() {
+        let question = asked(Reply::Answers, QUESTION);
+        assert!(answer(question, &Given::plain(Outcome::Approve)).is_err());
+        let given = Given { picks: map("q0", "1"), ..Given::plain(Outcome::Approve) };
+        assert_eq!(
+            answer(question, &given).unwrap().content.as_deref(),
+            Some(r#"{"answers":{"Which?":"B"}}"#)
+        );
+        assert!(answer(question, &Given::plain(Outcome::Reject)).unwrap().message.is_some());
+        assert!(answer(asked(Reply::Refusal, b"{}"), &given).is_err());
+        assert!(answer(asked(Reply::Refusal, b"{}"), &Given::plain(Outcome::Reject)).is_ok());
+    }
+
+    #[test]
+    fn what_kind_of_answer_is_taken_comes_from_the_request_and_the_harness() {
+        assert_eq!(Reply::of(ActionKind::Question, QUESTION, true), Reply::Answers);
+        assert_eq!(Reply::of(ActionKind::Question, b"{}", true), Reply::Refusal);
+        assert_eq!(Reply::of(ActionKind::Question, QUESTION, false), Reply::Decision);
+        assert_eq!(Reply::of(ActionKind::Plan, b"{}", true), Reply::Plan);
+        assert_eq!(Reply::of(ActionKind::Command, b"{}", true), Reply::Decision);
+    }
+
+    #[test]
+    fn an_edit_needs_an_approval_of_a_harness_that_takes_it() {
+        let command = asked(Reply::Decision, br#"{"command":"ls"}"#);
+        let given = Given { edit: map("command", "ls -l"), ..Given::plain(Outcome::Approve) };
+        let made = answer(command, &given).unwrap();
+        assert_eq!(made.edited_input.as_deref(), Some(r#"{"command":"ls -l"}"#));
+        assert!(answer(Asked { takes_edit: false, ..command }, &given).is_err());
+        assert!(answer(command, &Given { outcome: Outcome::Reject, ..given.clone() }).is_err());
+        assert!(answer(Asked { reply: Reply::Plan, ..command }, &given).is_err());
+    }
+
+    #[test]
+    fn only_what_was_suggested_can_be_granted() {
+        let grants = [Grant { native: "{\"a\":1}".into(), words: "A".into() }];
+        let request = Asked { grants: &grants, ..asked(Reply::Decision, b"{}") };
+        let given = |name: &str| Given { grants: map(name, "on"), ..Given::plain(Outcome::Approve) };
+        assert_eq!(answer(request, &given("g0")).unwrap().grants, ["{\"a\":1}"]);
+        assert!(answer(request, &given("g1")).is_err());
+        assert!(answer(request, &given("0")).is_err());
+        assert!(answer(request, &Given { outcome: Outcome::Reject, ..given("g0") }).is_err());
+    }
+
+    #[test]
+    fn nobody_decides_that_nobody_answered() {
+        assert!(answer(asked(Reply::Decision, b"{}"), &Given::plain(Outcome::Expire)).is_err());
     }
 
     #[test]

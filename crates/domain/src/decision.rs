@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{id::DecisionId, text_enum::text_enum, time::Timestamp};
+use crate::{action::ActionView, id::DecisionId, text_enum::text_enum, time::Timestamp};
 
 text_enum! {
     /// What was decided. `Expire` is a refusal nobody made.
@@ -24,12 +24,34 @@ pub struct Answer {
     /// Input that replaces the one asked for, as JSON text. Needs the capability.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited_input: Option<String>,
+    /// The answers to the questions asked, as JSON text: see [`crate::question::Content`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// What else is allowed until the agent's process ends: the harness's own
+    /// suggestions, verbatim ([`crate::approval::Grant::native`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<String>,
     /// Words for the model; always there with a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// End the run after the refusal.
     #[serde(default)]
     pub stop: bool,
+}
+
+impl Answer {
+    /// An answer of that outcome and nothing else.
+    pub const fn plain(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            option_id: None,
+            edited_input: None,
+            content: None,
+            grants: Vec::new(),
+            message: None,
+            stop: false,
+        }
+    }
 }
 
 /// The longest message to a model, in bytes.
@@ -89,6 +111,12 @@ pub struct Receipt {
     pub option_name: Option<String>,
     /// The words sent with it.
     pub message: Option<String>,
+    /// What ran instead of what was asked, as a card shows it.
+    pub edited: Option<ActionView>,
+    /// Questions with their answers.
+    pub answers: Vec<(String, String)>,
+    /// What was allowed besides until the agent's process ends, in words.
+    pub grants: Vec<String>,
     /// Nobody where it expired.
     pub by: Option<String>,
     pub delivery: Delivery,

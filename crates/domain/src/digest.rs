@@ -149,20 +149,23 @@ pub struct Fingerprint {
 }
 
 impl AnswerDigest {
-    /// SHA-256 over `countersign/answer/1` and every field of the answer.
+    /// SHA-256 over `countersign/answer/2` and every field of the answer.
     pub fn of(approval: ApprovalId, decision: DecisionId, action: ActionDigest, answer: &Answer) -> Self {
-        Self(
-            Fields::new("countersign/answer/1")
-                .put(approval.0.as_bytes())
-                .put(decision.0.as_bytes())
-                .put(&action.0)
-                .put(answer.outcome.as_str().as_bytes())
-                .put_option(answer.option_id.as_deref().map(str::as_bytes))
-                .put_option(answer.edited_input.as_deref().map(str::as_bytes))
-                .put_option(answer.message.as_deref().map(str::as_bytes))
-                .put(if answer.stop { b"1" } else { b"0" })
-                .finish(),
-        )
+        let mut fields = Fields::new("countersign/answer/2")
+            .put(approval.0.as_bytes())
+            .put(decision.0.as_bytes())
+            .put(&action.0)
+            .put(answer.outcome.as_str().as_bytes())
+            .put_option(answer.option_id.as_deref().map(str::as_bytes))
+            .put_option(answer.edited_input.as_deref().map(str::as_bytes))
+            .put_option(answer.content.as_deref().map(str::as_bytes))
+            .put_option(answer.message.as_deref().map(str::as_bytes))
+            .put(if answer.stop { b"1" } else { b"0" })
+            .put(&(answer.grants.len() as u64).to_be_bytes());
+        for grant in &answer.grants {
+            fields = fields.put(grant.as_bytes());
+        }
+        Self(fields.finish())
     }
 }
 
@@ -207,6 +210,34 @@ mod tests {
         let a = ActionDigest::of(fields(b"{}"));
         let b = ActionDigest::of(ActionFields { sub_agent: Some(""), ..fields(b"{}") });
         assert_ne!(a, b);
+    }
+
+    #[test]
+    fn every_field_of_an_answer_counts() {
+        use crate::decision::Outcome;
+        let of = |answer: &Answer| {
+            let nil = uuid::Uuid::nil();
+            AnswerDigest::of(ApprovalId(nil), DecisionId(nil), ActionDigest([0; 32]), answer)
+        };
+        let plain = Answer::plain(Outcome::Approve);
+        let some = || Some("x".to_owned());
+        let all = [
+            plain.clone(),
+            Answer::plain(Outcome::Reject),
+            Answer { option_id: some(), ..plain.clone() },
+            Answer { edited_input: some(), ..plain.clone() },
+            Answer { content: some(), ..plain.clone() },
+            Answer { message: some(), ..plain.clone() },
+            Answer { stop: true, ..plain.clone() },
+            Answer { grants: vec!["x".into()], ..plain.clone() },
+            Answer { grants: vec!["x".into(), "x".into()], ..plain.clone() },
+            Answer { grants: vec![String::new()], ..plain },
+        ];
+        for (i, a) in all.iter().enumerate() {
+            for b in &all[i + 1..] {
+                assert_ne!(of(a), of(b), "{a:?} {b:?}");
+            }
+        }
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub enum EventBody {
     },
     /// Something the driver has to say: a retry of the endpoint, an unreadable line.
     Notice { text: String, alarm: bool },
+    /// The agent has ended its turn; this goes on in the background, and may ask again.
+    Background { tasks: Vec<String> },
     /// The permission mode the harness reports.
     Mode { mode: String },
     /// The harness is idle, or gone: the run is over.

@@ -31,7 +31,11 @@ pub struct Permissions {
     pub updated_input: bool,
     /// Words of a refusal reach the model.
     pub message: bool,
+    /// It suggests what to allow until its process ends.
+    pub session_grants: bool,
     pub persistent_grants: bool,
+    /// It can be told to ask also for what it thinks needs no permission.
+    pub everything: bool,
 }
 
 /// A harness a worker offers.

@@ -2,7 +2,7 @@
 
 use domain::{
     agent::AgentSpec,
-    approval::{AskOption, RequestKey},
+    approval::{AskOption, Grant, RequestKey},
     decision::Answer,
     digest::{ActionDigest, AnswerDigest},
     event::EventBody,
@@ -81,6 +81,14 @@ message! {
         run: RunId,
     }
 
+    /// S→W. A next message waits: ends the run if nothing of it goes on but work in the
+    /// background.
+    Finish = "session/finish" -> () {
+        key: SessionId,
+        epoch: Epoch,
+        run: RunId,
+    }
+
     /// S→W. Ends the session's harness properly.
     Close = "session/close" -> () {
         key: SessionId,
@@ -111,6 +119,8 @@ message! {
         tool: String,
         folder: String,
         sub_agent: Option<String>,
+        /// What the sub-agent is called and was told to do, where the harness says it.
+        sub_agent_title: Option<String>,
         /// The native id of the call, joining its result.
         call_id: Option<String>,
         mode: String,
@@ -120,6 +130,8 @@ message! {
         /// The agent's own words about it.
         words: Option<String>,
         options: Vec<AskOption>,
+        /// What the harness suggests to allow besides, until its process ends.
+        grants: Vec<Grant>,
         /// When the harness itself gives up waiting, as a duration.
         native_deadline_ms: Option<i64>,
     }

@@ -24,6 +24,7 @@ struct Row {
     mode: String,
     hitl_timeout_s: i64,
     waits_for_continue: bool,
+    asks_everything: bool,
     waiting: i64,
 }
 
@@ -41,6 +42,8 @@ impl From<Row> for AgentView {
                 Some(o) => o.problem.clone(),
             }
         };
+        let permissions = offer.and_then(|o| o.capabilities.permissions.as_ref());
+        let can_ask_everything = permissions.is_some_and(|p| p.everything);
         let harness_title = match offer {
             Some(o) if o.version.is_empty() => o.title.clone(),
             Some(o) => format!("{} {}", o.title, o.version),
@@ -57,6 +60,8 @@ impl From<Row> for AgentView {
             folder: r.folder,
             mode: r.mode,
             modes,
+            can_ask_everything,
+            asks_everything: r.asks_everything,
             hitl_timeout_s: r.hitl_timeout_s,
             waits_for_continue: r.waits_for_continue,
             problem,
@@ -70,7 +75,7 @@ async fn read_where(tx: &mut PgConnection, id: Option<AgentId>) -> Result<Vec<Ag
         Row,
         r#"select a.id, a.worker_id, w.name as worker_name, w.linked, w.revoked_at is not null as "revoked!",
                   w.offers as "offers: Json<Vec<HarnessOffer>>", a.name, a.harness, a.folder, a.mode,
-                  a.hitl_timeout_s, a.waits_for_continue,
+                  a.hitl_timeout_s, a.waits_for_continue, a.asks_everything,
                   (select count(*) from approvals p where p.agent_id = a.id and p.status = 'pending') as "waiting!"
            from agents a join workers w on w.id = a.worker_id
            where $1::uuid is null or a.id = $1
@@ -97,9 +102,10 @@ pub async fn edit(store: &Store, caller: &Caller, id: AgentId, edit: &AgentEdit)
     let mut tx = store.pool().begin().await?;
     sqlx::query!("select id from agents where id = $1 for update", id.0).fetch_optional(&mut *tx).await?;
     let before = read(&mut tx, id).await?;
-    edit.check(&before.modes)?;
+    edit.check(&before.modes, &before.mode, before.can_ask_everything)?;
     sqlx::query!(
-        "update agents set name = $2, folder = $3, mode = $4, hitl_timeout_s = $5, waits_for_continue = $6
+        "update agents set name = $2, folder = $3, mode = $4, hitl_timeout_s = $5, waits_for_continue = $6,
+             asks_everything = $7
          where id = $1",
         id.0,
         edit.name,
@@ -107,6 +113,7 @@ pub async fn edit(store: &Store, caller: &Caller, id: AgentId, edit: &AgentEdit)
         edit.mode,
         edit.hitl_timeout_s,
         edit.waits_for_continue,
+        edit.asks_everything,
     )
     .execute(&mut *tx)
     .await
@@ -119,10 +126,11 @@ pub async fn edit(store: &Store, caller: &Caller, id: AgentId, edit: &AgentEdit)
         }
     })?;
     let words = format!(
-        "folder {}, mode {}, {} s to answer{}",
+        "folder {}, mode {}, {} s to answer{}{}",
         edit.folder,
         edit.mode,
         edit.hitl_timeout_s,
+        if edit.asks_everything { ", asks for everything" } else { "" },
         if edit.waits_for_continue { ", waits for Continue run" } else { "" }
     );
     audit::add(&mut tx, store, Some(caller.id), "agent", id.0, "changed it", Some(&words)).await?;

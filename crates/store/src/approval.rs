@@ -6,14 +6,16 @@ use chrono::{DateTime, Utc};
 use domain::{
     action,
     approval::{
-        ApprovalCounts, ApprovalDetail, ApprovalRow, ApprovalStatus, AskOption, EXTEND_S, RequestKey,
-        plain_option,
+        self, ApprovalCounts, ApprovalDetail, ApprovalRow, ApprovalStatus, AskOption, EXTEND_S, GRANT_MAX,
+        GRANTS_MAX, Given, Grant, Reply, RequestKey, plain_option,
     },
-    decision::{Answer, MESSAGE_MAX, Outcome},
+    decision::{Answer, NOBODY_ANSWERED, Outcome},
     digest::{ActionDigest, ActionFields, AnswerDigest},
+    edit,
     event::EVENT_TEXT_MAX,
     failure::Failure,
     id::{ApprovalId, DecisionId, RunId, SessionId, WorkerId},
+    question::Questions,
     run::RunStatus,
     time::Timestamp,
     user::{Caller, Role},
@@ -68,6 +70,7 @@ struct Row {
     tool: String,
     title: String,
     agent: String,
+    sub_agent: Option<String>,
     folder: String,
     session_id: Uuid,
     session_title: String,
@@ -89,6 +92,7 @@ impl Row {
             tool: self.tool,
             title: self.title,
             agent: self.agent,
+            sub_agent: self.sub_agent,
             folder: self.folder,
             session: SessionId(self.session_id),
             session_title: self.session_title,
@@ -119,6 +123,7 @@ pub async fn list(
         sqlx::query_as!(
             Row,
             r#"select p.id, p.status, p.kind, p.tool, p.title, a.name as agent, p.folder, p.session_id,
+                      coalesce(p.sub_agent_title, p.sub_agent) as sub_agent,
                       s.title as session_title, p.created_at, p.expires_at, p.findings, p.checked,
                       greatest((extract(epoch from p.expires_at - app_now()) * 1000)::bigint, 0) as "left_ms!",
                       null::text as decided_by, null::text as delivery
@@ -139,6 +144,7 @@ pub async fn list(
             Row,
             r#"select p.id as "id!", p.status as "status!", p.kind as "kind!", p.tool as "tool!",
                       p.title as "title!", a.name as agent, p.folder as "folder!", p.session_id as "session_id!",
+                      coalesce(p.sub_agent_title, p.sub_agent) as sub_agent,
                       p.session_title as "session_title!", p.created_at as "created_at!",
                       p.expires_at as "expires_at!", p.findings as "findings!", p.checked as "checked!",
                       greatest((extract(epoch from p.expires_at - app_now()) * 1000)::bigint, 0) as "left_ms!",
@@ -202,6 +208,7 @@ async fn read_where(
                   (extract(epoch from p.expires_at - p.created_at) * 1000)::bigint as "timeout_ms!",
                   p.harness, p.sub_agent, p.mode, p.input, p.action_digest, p.words, p.closed_reason, p.after_seq,
                   p.options as "options: Json<Vec<AskOption>>", p.takes_message, a.waits_for_continue,
+                  p.reply, p.takes_edit, p.grants as "grants: Json<Vec<Grant>>", p.sub_agent_title,
                   w.name as worker, w.linked and w.revoked_at is null as "linked!",
                   (select count(*) from approvals e where e.run_id = p.run_id and e.id <= p.id) as "number!"
            from approvals p join sessions s on s.id = p.session_id join agents a on a.id = p.agent_id
@@ -232,6 +239,7 @@ async fn read_where(
             tool: r.tool.clone(),
             title: r.title,
             agent: r.agent,
+            sub_agent: r.sub_agent_title.or(r.sub_agent),
             folder: r.folder.clone(),
             session_id: r.session_id,
             session_title: r.session_title,
@@ -245,18 +253,30 @@ async fn read_where(
         }
         .view()?;
         let may_decide = row.status == ApprovalStatus::Pending && caller.role.covers(Role::Approver);
+        let reply: Reply = word(&r.reply, "reply", r.id)?;
+        let questions = match reply {
+            Reply::Answers => Questions::read(&r.input).map(|q| q.all().to_vec()).unwrap_or_default(),
+            _ => Vec::new(),
+        };
         let detail = ApprovalDetail {
             run: RunId(r.run_id),
             harness: r.harness,
             worker: r.worker,
             worker_linked: r.linked,
             mode: r.mode,
-            sub_agent: r.sub_agent,
             action: action::view(&r.tool, &r.folder, &r.input),
             digest,
             fingerprint: digest.fingerprint(),
             words: r.words,
             options: r.options.0,
+            reply,
+            questions,
+            grants: r.grants.0,
+            editable: if may_decide && r.takes_edit && reply == Reply::Decision {
+                edit::fields(&r.input)
+            } else {
+                Vec::new()
+            },
             timeout_ms: r.timeout_ms,
             receipt,
             closed_reason: r.closed_reason,
@@ -289,9 +309,23 @@ pub struct Asked<'a> {
     pub action_digest: ActionDigest,
     pub words: Option<&'a str>,
     pub options: &'a [AskOption],
-    /// Words of a refusal reach the model.
-    pub takes_message: bool,
+    pub sub_agent_title: Option<&'a str>,
+    pub grants: &'a [Grant],
+    pub takes: Takes,
     pub native_deadline_ms: Option<i64>,
+}
+
+/// What the harness takes as an answer, by its capabilities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Takes {
+    /// Words of a refusal reach the model.
+    pub message: bool,
+    /// Another input than the one it asked for.
+    pub edit: bool,
+    /// Answers to questions.
+    pub answers: bool,
+    /// What is allowed besides until its process ends.
+    pub grants: bool,
 }
 
 /// How a native request was taken.
@@ -321,11 +355,17 @@ pub async fn pause(store: &Store, worker: WorkerId, epoch: i64, asked: Asked<'_>
         return Ok(Paused::Refused { why: "The action does not fit its digest." });
     }
     let view = action::view(asked.tool, asked.folder, asked.input);
-    let words = asked.words.map(|w| {
-        let mut w = w.replace('\0', "\u{fffd}");
-        domain::event::cut(&mut w, EVENT_TEXT_MAX);
-        w
-    });
+    let grants = if asked.takes.grants { asked.grants } else { &[] };
+    if grants.len() > GRANTS_MAX || grants.iter().any(|g| g.native.len() + g.words.len() > 2 * GRANT_MAX) {
+        return Ok(Paused::Refused { why: "It carries more suggestions than can be shown." });
+    }
+    let plain = |text: &str, most: usize| {
+        let mut text = text.replace('\0', "\u{fffd}");
+        domain::event::cut(&mut text, most);
+        text
+    };
+    let words = asked.words.map(|w| plain(w, EVENT_TEXT_MAX));
+    let sub_agent_title = asked.sub_agent_title.map(|t| plain(t, 500));
     let id = store.new_id();
     // One statement: the insert, the run's pause and the audit entry.
     let mut tx = store.pool().begin().await?;
@@ -372,9 +412,10 @@ pub async fn pause(store: &Store, worker: WorkerId, epoch: i64, asked: Asked<'_>
         r#"with asked as (
                insert into approvals (id, run_id, session_id, agent_id, worker_id, incarnation, request_key,
                    harness, tool, folder, sub_agent, call_id, mode, input, action_digest, words, options,
-                   takes_message, kind, title, findings, checked, after_seq, created_at, expires_at)
+                   takes_message, kind, title, findings, checked, after_seq, reply, takes_edit, grants,
+                   sub_agent_title, created_at, expires_at)
                select $1, r.id, s.id, a.id, a.worker_id, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
-                   $16, $17, $18, $19, $20, $21, app_now(),
+                   $16, $17, $18, $19, $20, $21, $24, $25, $26, $27, app_now(),
                    app_now() + least(make_interval(secs => a.hitl_timeout_s::float8),
                                      make_interval(secs => $22::float8 / 1000))
                from runs r join sessions s on s.id = r.session_id join agents a on a.id = s.agent_id
@@ -405,7 +446,7 @@ pub async fn pause(store: &Store, worker: WorkerId, epoch: i64, asked: Asked<'_>
         &asked.action_digest.0[..],
         words,
         Json(asked.options) as _,
-        asked.takes_message,
+        asked.takes.message,
         view.kind.as_str(),
         view.title(),
         i32::try_from(view.findings.len()).unwrap_or(i32::MAX),
@@ -413,6 +454,10 @@ pub async fn pause(store: &Store, worker: WorkerId, epoch: i64, asked: Asked<'_>
         asked.after_seq,
         asked.native_deadline_ms.and_then(|ms| u32::try_from(ms).ok()).map(f64::from),
         store.new_id(),
+        Reply::of(view.kind, asked.input, asked.takes.answers).as_str(),
+        asked.takes.edit,
+        Json(grants) as _,
+        sub_agent_title,
     )
     .fetch_one(&mut *tx)
     .await?;
@@ -496,38 +541,22 @@ pub struct Resolve {
     pub approval: ApprovalId,
     /// The action that was shown.
     pub action_digest: ActionDigest,
-    pub outcome: Outcome,
-    pub option_id: Option<String>,
-    pub message: Option<String>,
-    pub stop: bool,
+    pub given: Given,
 }
 
 /// Stores a decision: one statement sets the approval, writes decision and audit, and
 /// lets the run go on. Exactly one wins; everyone else learns who decided what.
 pub async fn resolve(store: &Store, caller: &Caller, asked: Resolve) -> Result<DecisionId> {
-    if asked.outcome == Outcome::Expire {
-        return Err(
-            Failure::invalid("outcome", "A person approves or rejects; expiry comes by itself.").into()
-        );
-    }
-    if asked.message.as_ref().is_some_and(|m| m.len() > MESSAGE_MAX) {
-        return Err(Failure::invalid("message", "The words are longer than 8 KiB.").into());
-    }
-    if asked.message.as_ref().is_some_and(|m| m.contains('\0')) {
-        return Err(
-            Failure::invalid("message", "The words hold a null character, which cannot be stored.").into()
-        );
-    }
-    if asked.outcome == Outcome::Approve && asked.stop {
-        return Err(Failure::invalid("stop", "Only a refusal can stop the run.").into());
-    }
     let found = sqlx::query!(
-        r#"select p.options as "options: Json<Vec<AskOption>>", p.action_digest
+        r#"select p.options as "options: Json<Vec<AskOption>>", p.action_digest, p.reply, p.takes_edit,
+                  p.grants as "grants: Json<Vec<Grant>>",
+                  case when $4 or p.reply = 'answers' then p.input end as "input?"
            from approvals p join sessions s on s.id = p.session_id
            where p.id = $1 and (not s.private or s.owner_id = $2 or $3)"#,
         asked.approval.0,
         caller.id.0,
         sees_all(caller),
+        !asked.given.edit.is_empty(),
     )
     .fetch_optional(store.pool())
     .await?
@@ -539,23 +568,29 @@ pub async fn resolve(store: &Store, caller: &Caller, asked: Resolve) -> Result<D
         }
         .into());
     }
-    let option_id = match asked.option_id {
-        Some(id) => {
-            if !found.options.0.iter().any(|o| o.id == id) {
-                return Err(Failure::invalid("option", "The agent did not offer this answer.").into());
-            }
-            Some(id)
-        }
-        None => plain_option(&found.options.0, asked.outcome)?,
-    };
+    let given = &asked.given;
+    let answer = approval::answer(
+        approval::Asked {
+            reply: word(&found.reply, "reply", asked.approval.0)?,
+            options: &found.options.0,
+            grants: &found.grants.0,
+            takes_edit: found.takes_edit,
+            input: found.input.as_deref().unwrap_or_default(),
+        },
+        given,
+    )?;
     let decision = DecisionId(store.new_id());
-    let answer = decision::answer(asked.outcome, option_id, None, asked.message, asked.stop);
     let digest = AnswerDigest::of(asked.approval, decision, asked.action_digest, &answer);
-    let status = ApprovalStatus::from(asked.outcome);
-    let what = match (asked.outcome, asked.stop) {
-        (Outcome::Approve, _) => "approved it",
-        (_, false) => "rejected it",
-        (_, true) => "rejected it and stopped the run",
+    let status = ApprovalStatus::from(given.outcome);
+    let what = match (given.outcome, given.stop, &answer) {
+        (Outcome::Approve, _, Answer { edited_input: Some(_), .. }) => "changed and approved it",
+        (Outcome::Approve, _, Answer { content: Some(_), .. }) => "answered it",
+        (Outcome::Approve, _, a) if !a.grants.is_empty() => {
+            "approved it and the like until the agent's process ends"
+        }
+        (Outcome::Approve, ..) => "approved it",
+        (_, false, _) => "rejected it",
+        (_, true, _) => "rejected it and stopped the run",
     };
     let won = sqlx::query!(
         r#"with won as (
@@ -566,8 +601,8 @@ pub async fn resolve(store: &Store, caller: &Caller, asked: Resolve) -> Result<D
                returning p.id, p.run_id, a.waits_for_continue),
            decided as (
                insert into decisions (id, approval_id, outcome, option_id, message, stop, action_digest,
-                   answer_digest, decided_by, continued_at)
-               select $4, won.id, $5, $6, $7, $8, $3, $9, $10,
+                   answer_digest, decided_by, edited_input, content, grants, continued_at)
+               select $4, won.id, $5, $6, $7, $8, $3, $9, $10, $13, $14, $15,
                    case when won.waits_for_continue and not $8 then null else app_now() end
                from won),
            noted as (
@@ -584,7 +619,7 @@ pub async fn resolve(store: &Store, caller: &Caller, asked: Resolve) -> Result<D
         status.as_str(),
         &asked.action_digest.0[..],
         decision.0,
-        asked.outcome.as_str(),
+        given.outcome.as_str(),
         answer.option_id,
         answer.message,
         answer.stop,
@@ -592,6 +627,9 @@ pub async fn resolve(store: &Store, caller: &Caller, asked: Resolve) -> Result<D
         caller.id.0,
         store.new_id(),
         what,
+        answer.edited_input,
+        answer.content,
+        &answer.grants,
     )
     .fetch_optional(store.pool())
     .await?;
@@ -678,7 +716,11 @@ pub async fn expire_due(store: &Store) -> Result<usize> {
         })?;
         let id = DecisionId(store.new_id());
         let option = plain_option(&p.options.0, Outcome::Expire)?;
-        let answer: Answer = decision::answer(Outcome::Expire, option, None, None, false);
+        let answer = Answer {
+            option_id: option,
+            message: Some(NOBODY_ANSWERED.to_owned()),
+            ..Answer::plain(Outcome::Expire)
+        };
         let answer_digest = AnswerDigest::of(ApprovalId(p.id), id, digest, &answer);
         let voided = sqlx::query!(
             "update decisions set delivery = 'void', note = 'Nobody continued the run in time.'

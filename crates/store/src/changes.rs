@@ -149,6 +149,8 @@ impl Changes {
     async fn listen(&self, pool: &PgPool) -> Result<(), sqlx::Error> {
         let mut listener = PgListener::connect_with(pool).await?;
         listener.listen(CHANNEL).await?;
+        // Whatever was told before this moment, nobody here has heard.
+        self.bump_here(&Topic::ALL);
         loop {
             match listener.try_recv().await? {
                 Some(told) => self.heard(told.payload()),

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use domain::{
-    approval::{AskOption, RequestKey},
+    action,
+    approval::{AskOption, Grant, RequestKey},
     decision::{Answer, Delivery, NOBODY_ANSWERED, Outcome, REJECTED_WITHOUT_WORDS, Receipt},
     digest::{ActionDigest, AnswerDigest},
     id::{ApprovalId, DecisionId, SessionId, WorkerId},
+    question,
     time::Timestamp,
 };
 use sqlx::{PgConnection, types::Json};
@@ -14,28 +16,13 @@ use uuid::Uuid;
 
 use crate::{Error, Result, Store, Topic, error::word};
 
-/// The answer of a decision. A refusal always has words; those of an expiry say that
-/// nobody answered.
-pub fn answer(
-    outcome: Outcome,
-    option_id: Option<String>,
-    edited_input: Option<String>,
-    message: Option<String>,
-    stop: bool,
-) -> Answer {
-    let message = match outcome {
-        Outcome::Approve => message,
-        Outcome::Reject => Some(message.unwrap_or_else(|| REJECTED_WITHOUT_WORDS.to_owned())),
-        Outcome::Expire => Some(NOBODY_ANSWERED.to_owned()),
-    };
-    Answer { outcome, option_id, edited_input, message, stop }
-}
-
 /// The receipts of approvals, by approval.
 pub(crate) async fn receipts(tx: &mut PgConnection, approvals: &[Uuid]) -> Result<HashMap<Uuid, Receipt>> {
     let rows = sqlx::query!(
         r#"select d.id, d.approval_id, d.outcome, d.option_id, d.message, u.name as "by?", d.delivery,
                   d.decided_at, d.continued_at, d.sent_at, d.applied_at, d.effect_at, d.note,
+                  d.edited_input, d.content, d.grants, p.tool, p.folder,
+                  p.grants as "offered: Json<Vec<Grant>>",
                   p.options as "options: Json<Vec<AskOption>>",
                   (extract(epoch from app_now() - greatest(d.continued_at, d.sent_at, d.applied_at)) * 1000)::bigint
                       as waiting_ms
@@ -61,6 +48,16 @@ pub(crate) async fn receipts(tx: &mut PgConnection, approvals: &[Uuid]) -> Resul
                     .option_id
                     .and_then(|id| r.options.0.iter().find(|o| o.id == id).map(|o| o.name.clone())),
                 message: own_words,
+                edited: r.edited_input.map(|input| action::view(&r.tool, &r.folder, input.as_bytes())),
+                answers: r.content.as_deref().map(question::answers_in).unwrap_or_default(),
+                grants: r
+                    .grants
+                    .into_iter()
+                    .map(|native| {
+                        let offered = r.offered.0.iter().find(|g| g.native == native);
+                        offered.map_or(native, |g| g.words.clone())
+                    })
+                    .collect(),
                 by: r.by,
                 delivery,
                 decided_at: r.decided_at.into(),
@@ -89,23 +86,34 @@ pub struct Due {
     pub decided_by: Option<String>,
 }
 
-/// Takes the decisions that wait for this worker and marks them sent. A link that
-/// breaks puts them back when the worker links again.
-pub async fn take_due(store: &Store, worker: WorkerId, epoch: i64) -> Result<Vec<Due>> {
+/// Takes the decisions that wait for this worker and marks them sent. Those marked before
+/// and not `under_way` on this link are taken again: they went over an earlier link, or
+/// the answer to their marking was lost. They stay *sent* all the while, since they may
+/// have been applied.
+pub async fn take_due(
+    store: &Store,
+    worker: WorkerId,
+    epoch: i64,
+    under_way: &[DecisionId],
+) -> Result<Vec<Due>> {
+    let under_way: Vec<Uuid> = under_way.iter().map(|d| d.0).collect();
     let rows = sqlx::query!(
         r#"with due as (
                select d.id from decisions d join approvals p on p.id = d.approval_id
                join workers w on w.id = p.worker_id
-               where p.worker_id = $1 and w.epoch = $2 and d.delivery = 'queued' and d.continued_at is not null
+               where p.worker_id = $1 and w.epoch = $2 and d.continued_at is not null
+                 and (d.delivery = 'queued' or d.delivery = 'sent' and not (d.id = any($3)))
                order by d.id limit 100 for update of d skip locked)
            update decisions d set delivery = 'sent', sent_at = app_now()
            from due, approvals p
            where d.id = due.id and p.id = d.approval_id
-           returning d.id, d.approval_id, d.outcome, d.option_id, d.edited_input, d.message, d.stop,
+           returning d.id, d.approval_id, d.outcome, d.option_id, d.edited_input, d.content,
+                     d.grants, d.message, d.stop,
                      d.action_digest, d.answer_digest, p.session_id, p.request_key,
                      (select u.name from users u where u.id = d.decided_by) as decided_by"#,
         worker.0,
         epoch,
+        &under_way,
     )
     .fetch_all(store.pool())
     .await?;
@@ -134,6 +142,8 @@ pub async fn take_due(store: &Store, worker: WorkerId, epoch: i64) -> Result<Vec
                     outcome: word(&r.outcome, "outcome", r.id)?,
                     option_id: r.option_id,
                     edited_input: r.edited_input,
+                    content: r.content,
+                    grants: r.grants,
                     message: r.message,
                     stop: r.stop,
                 },
@@ -143,14 +153,12 @@ pub async fn take_due(store: &Store, worker: WorkerId, epoch: i64) -> Result<Vec
         .collect()
 }
 
-/// Puts a decision back that could not be handed to the link.
+/// Puts a decision back that the worker could not take. That it was sent once stays
+/// known.
 pub async fn unsend(store: &Store, decision: DecisionId) -> Result<()> {
-    sqlx::query!(
-        "update decisions set delivery = 'queued', sent_at = null where id = $1 and delivery = 'sent'",
-        decision.0
-    )
-    .execute(store.pool())
-    .await?;
+    sqlx::query!("update decisions set delivery = 'queued' where id = $1 and delivery = 'sent'", decision.0)
+        .execute(store.pool())
+        .await?;
     Ok(())
 }
 

@@ -31,15 +31,16 @@ impl Error {
     pub fn into_failure(self) -> Failure {
         match self {
             Self::Failure(failure) => failure,
-            Self::Database(error) if is_outage(&error) => {
-                tracing::warn!(%error, "the database cannot be reached");
-                Failure::Unavailable {
-                    what: "The database cannot be reached. Nothing was changed. Try again in a moment."
-                        .into(),
-                }
-            }
             error => {
                 let id = Uuid::new_v4().simple().to_string()[..8].to_owned();
+                if let Self::Database(error) = &error
+                    && let Some(words) = outage(error)
+                {
+                    tracing::warn!(%id, %error, "the database does not do its work");
+                    return Failure::Unavailable {
+                        what: format!("{words} The log has the details under {id}."),
+                    };
+                }
                 tracing::error!(%id, error = ?error, "a request failed");
                 Failure::Internal { id }
             }
@@ -55,17 +56,26 @@ impl Error {
     }
 }
 
-/// Whether the database is away, not wrong: connection errors, shutdown (57P*),
-/// out of resources (53*), read-only (25006).
-fn is_outage(error: &sqlx::Error) -> bool {
+/// What is the matter where the database is away or takes nothing, not wrong: connection
+/// errors, shutdown (57P*), out of resources (53*), read-only (25006). A connection that
+/// was lost may have been lost after the commit: only the others say that nothing was
+/// changed.
+fn outage(error: &sqlx::Error) -> Option<&'static str> {
+    const AWAY: &str = "The database cannot be reached. Try again in a moment, and look first whether it was stored: what the database has taken, it keeps.";
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_) => {
-            true
+            Some(AWAY)
         }
-        sqlx::Error::Database(e) => e.code().is_some_and(|c| {
-            c.starts_with("57P") || c.starts_with("53") || c.starts_with("08") || c == "25006"
-        }),
-        _ => false,
+        sqlx::Error::Database(e) => match e.code()?.as_ref() {
+            "25006" => Some("The database is read-only at the moment. Nothing was changed. Try again once it takes changes."),
+            "53100" => Some("The disk of the database is full. Nothing was changed. Try again once there is room."),
+            c if c.starts_with("53") => {
+                Some("The database has no connections or memory left. Nothing was changed. Try again in a moment.")
+            }
+            c if c.starts_with("57P") || c.starts_with("08") => Some(AWAY),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -57,7 +57,7 @@ pub async fn store_all(
         return Ok(Stored::Fenced);
     }
     let mut stored = row.stored_seq;
-    let mut ended = false;
+    let (mut ended, mut background) = (false, false);
     for event in events {
         // The rule of `link::sequence::arrival`.
         if event.seq != stored + 1 {
@@ -104,6 +104,16 @@ pub async fn store_all(
                 .await?;
                 ended = true;
             }
+            EventBody::Background { tasks } => {
+                sqlx::query!(
+                    "update runs set in_background = $2 where id = $1",
+                    event.run.0,
+                    !tasks.is_empty(),
+                )
+                .execute(&mut *tx)
+                .await?;
+                background = true;
+            }
             _ => {}
         }
         stored = event.seq;
@@ -120,6 +130,8 @@ pub async fn store_all(
     tx.commit().await?;
     if ended {
         store.changes().bump(&[Topic::Approvals, Topic::Sessions, Topic::Outbox]);
+    } else if background {
+        store.changes().bump(&[Topic::Sessions, Topic::Outbox]);
     } else if stored > row.stored_seq {
         store.changes().bump(&[Topic::Sessions]);
     }

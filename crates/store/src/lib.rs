@@ -46,6 +46,9 @@ pub use token::Token;
 /// The schema, compiled in.
 pub static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
 
+/// A connection that stood idle for so long is tested before it is used.
+const IDLE_TESTED: Duration = Duration::from_millis(250);
+
 /// How long a secret that was just made can be read back by who made it.
 const MADE_FOR: Duration = Duration::from_mins(1);
 
@@ -82,6 +85,13 @@ impl Store {
             .min_connections(2)
             .acquire_timeout(Duration::from_secs(5))
             .test_before_acquire(false)
+            // A connection that stood idle may have died with a restart of the database;
+            // nobody's request should be the one that finds out. One in use costs nothing.
+            .before_acquire(|conn, about| {
+                Box::pin(async move {
+                    Ok(about.idle_for < IDLE_TESTED || sqlx::Connection::ping(conn).await.is_ok())
+                })
+            })
             .connect_with(options.application_name("countersign"))
             .await?;
         Ok(Self(Arc::new(Inner {

@@ -32,14 +32,18 @@ pub async fn find(store: &Store, token: &Token) -> Result<Option<Login>> {
         return Ok(None);
     };
     if row.stale {
-        sqlx::query!(
+        // People read on also where the database takes no changes for a while.
+        let noted = sqlx::query!(
             "update login_sessions set seen_at = app_now(), expires_at = app_now() + make_interval(days => $2)
              where id = $1",
             row.id,
             IDLE_DAYS,
         )
         .execute(store.pool())
-        .await?;
+        .await;
+        if let Err(error) = noted {
+            tracing::debug!(%error, "a sign-in could not be noted as used");
+        }
     }
     Ok(Some(Login {
         id: LoginId(row.id),

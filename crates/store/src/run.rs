@@ -21,7 +21,7 @@ pub(crate) enum Gone {
 }
 
 /// Ends a run inside a transaction: its open approvals become cancelled with the
-/// reason, its unsent decisions void. A run that is over stays as it is.
+/// reason, its decisions that were never sent void. A run that is over stays as it is.
 pub(crate) async fn end_in(
     tx: &mut PgConnection,
     store: &Store,
@@ -47,14 +47,16 @@ pub(crate) async fn end_in(
     for approval in closed {
         audit::add(&mut *tx, store, None, "approval", approval, "was cancelled", Some(reason)).await?;
     }
+    // What waits to be sent again after a broken link was sent once: only the worker knows
+    // whether it was applied.
     sqlx::query!(
         "update decisions d
          set delivery = case
-                 when d.delivery = 'queued' and $4 then 'void'
-                 when d.delivery = 'queued' then 'not_applied'
-                 when d.delivery = 'sent' and $2 then 'outcome_unknown'
+                 when d.sent_at is null and $4 then 'void'
+                 when d.sent_at is null then 'not_applied'
+                 when $2 then 'outcome_unknown'
                  else d.delivery end,
-             note = case when d.delivery = 'queued' or (d.delivery = 'sent' and $2) then $3 else d.note end
+             note = case when d.sent_at is null or $2 then $3 else d.note end
          from approvals a where a.id = d.approval_id and a.run_id = $1 and d.delivery in ('queued', 'sent')",
         run.0,
         gone == Gone::Execution,
@@ -195,7 +197,7 @@ pub async fn due_prompts(store: &Store, worker: WorkerId) -> Result<Vec<DuePromp
     .await?;
     let rows = sqlx::query!(
         "select r.id, r.session_id, r.prompt, s.native_session, a.id as agent_id, a.name, a.harness, a.folder,
-                a.mode, a.hitl_timeout_s
+                a.mode, a.hitl_timeout_s, a.asks_everything
          from runs r join sessions s on s.id = r.session_id join agents a on a.id = s.agent_id
          where a.worker_id = $1 and r.status = 'running' and r.prompted_at is null
          order by r.id limit 100",
@@ -218,12 +220,28 @@ pub async fn due_prompts(store: &Store, worker: WorkerId) -> Result<Vec<DuePromp
                 harness: r.harness,
                 folder: r.folder,
                 mode: r.mode,
+                asks_everything: r.asks_everything,
                 hitl_timeout_s: r.hitl_timeout_s,
             },
             text: r.prompt,
             native_session: r.native_session,
         })
         .collect())
+}
+
+/// Runs of which only background work goes on while a next message waits.
+pub async fn due_finishes(store: &Store, worker: WorkerId) -> Result<Vec<(RunId, SessionId)>> {
+    let rows = sqlx::query!(
+        "select r.id, r.session_id
+         from runs r join sessions s on s.id = r.session_id join agents a on a.id = s.agent_id
+         where a.worker_id = $1 and r.status = 'running' and r.in_background
+           and exists (select from runs n where n.session_id = r.session_id and n.status = 'pending')
+         order by r.id limit 100",
+        worker.0
+    )
+    .fetch_all(store.pool())
+    .await?;
+    Ok(rows.into_iter().map(|r| (RunId(r.id), SessionId(r.session_id))).collect())
 }
 
 /// The worker has journalled the prompt.

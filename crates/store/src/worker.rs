@@ -181,9 +181,10 @@ pub async fn link(store: &Store, id: WorkerId, hello: Hello<'_>) -> Result<Linke
     .fetch_one(&mut *tx)
     .await?;
     agent::adopt_offers(&mut tx, store, id, &row.name, hello.offers).await?;
-    // Whatever was sent on an older link and not settled is sent again.
+    // Whatever was sent on an older link and not settled is sent again. That it was sent
+    // stays known: the worker may have applied it before the link broke.
     sqlx::query!(
-        "update decisions d set delivery = 'queued', sent_at = null
+        "update decisions d set delivery = 'queued'
          from approvals a where a.id = d.approval_id and a.worker_id = $1 and d.delivery = 'sent'",
         id.0,
     )

@@ -13,8 +13,8 @@ use link::{
         Frame, INVALID_PARAMS, MAX_FRAME, METHOD_NOT_FOUND, Message as _, RpcError, UNAVAILABLE, body, close,
     },
     message::{
-        Acknowledge, Cancel, Close, Drain, Environment, Heartbeat, Hello, LEASE_TTL_S, Prompt, Resolve,
-        SessionVerdict, Verdict, Welcome, WorkerSelf,
+        Acknowledge, Cancel, Close, Drain, Environment, Finish, Heartbeat, Hello, LEASE_TTL_S, Prompt,
+        Resolve, SessionVerdict, Verdict, Welcome, WorkerSelf,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -175,6 +175,11 @@ impl Connection {
                     }
                 }
                 message = stream.next() => {
+                    if heard.elapsed() > ttl {
+                        // This process was stopped meanwhile, and its place may be another's by
+                        // now. What was sent to it before that is not acted on any more.
+                        break Some(Over::Lost("the server was not heard any more".to_owned()));
+                    }
                     heard = Instant::now();
                     match message {
                         Some(Ok(Message::Text(text))) => if let Some(over) = self.frame(&link, &text) {
@@ -310,6 +315,16 @@ impl Connection {
                     |r: &Resolve| r.key,
                     |h, r, reply| {
                         let _ = h.orders.send(Order::Resolve(r, reply));
+                    },
+                ),
+                Finish::METHOD => self.ordered(
+                    link,
+                    id,
+                    &params,
+                    |f: &Finish| f.key,
+                    |h, f, reply: Reply<()>| {
+                        let _ = h.orders.send(Order::Finish(f.run));
+                        let _ = reply.send(Ok(()));
                     },
                 ),
                 Close::METHOD => self.ordered(

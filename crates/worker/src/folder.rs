@@ -120,7 +120,14 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = private(OpenOptions::new().write(true).create(true).truncate(true)).open(&new)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(&new, path)
+    fs::rename(&new, path)?;
+    sync_folder_of(path)
+}
+
+/// Makes sure that a file that was made or renamed is found under its name after the
+/// machine has failed.
+pub fn sync_folder_of(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
 fn folder_id(path: &Path) -> io::Result<Uuid> {

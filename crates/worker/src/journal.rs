@@ -27,11 +27,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     drivers::{Ask, Driver},
-    folder::{private, write_whole},
+    folder::{private, sync_folder_of},
     hold::wire::Held,
+    trial,
 };
 
-/// A file beyond this size is rewritten when it is opened.
+/// A file beyond this size is rewritten, unless most of it is still needed.
 const COMPACT_AT: u64 = 4 * 1024 * 1024;
 /// Settled requests and ended runs that are remembered, to answer repeated messages.
 const REMEMBERED: usize = 200;
@@ -115,6 +116,8 @@ pub struct Process {
     pub held: Held,
     pub harness: String,
     pub mode: String,
+    #[serde(default)]
+    pub asks_everything: bool,
     pub folder: String,
     /// Where reading its lines goes on.
     pub offset: u64,
@@ -177,6 +180,12 @@ pub struct Intent {
     pub approval: ApprovalId,
     pub outcome: Outcome,
     pub line: String,
+    /// Handed over after it.
+    #[serde(default)]
+    pub follow_up: Option<String>,
+    /// The permission modes the answer allows the harness to go over to.
+    #[serde(default)]
+    pub modes: Vec<String>,
     /// End the run afterwards.
     pub stop: bool,
 }
@@ -273,6 +282,10 @@ impl State {
                 }
             }
             Entry::Intent { key, intent } => {
+                if let Some(process) = self.process.as_mut().filter(|p| p.held.incarnation == key.incarnation)
+                {
+                    process.driver.answering(&intent);
+                }
                 if let Some(r) = self.request_mut(&key) {
                     r.intent = Some(intent);
                 }
@@ -285,8 +298,12 @@ impl State {
             Entry::Reported { key } => {
                 if let Some(r) = self.request_mut(&key) {
                     r.reported = true;
-                    // What stays only answers repeated messages.
+                    // What stays only answers repeated messages, and those name the digest.
                     r.ask.input.0 = Vec::new();
+                    r.ask.grants = Vec::new();
+                    if let Some(intent) = &mut r.intent {
+                        (intent.line, intent.follow_up) = (String::new(), None);
+                    }
                 }
                 self.forget();
             }
@@ -366,7 +383,12 @@ pub enum JournalError {
 /// The journal of a session, open for appending.
 #[derive(Debug)]
 pub struct Journal {
+    path: PathBuf,
     file: File,
+    /// Bytes in the file.
+    size: u64,
+    /// The size beyond which it is rewritten next.
+    compact_at: u64,
 }
 
 impl Journal {
@@ -374,31 +396,95 @@ impl Journal {
     pub fn open(path: &Path) -> Result<(Self, State), JournalError> {
         let io = |e| JournalError::Io(path.to_owned(), e);
         let bytes = match std::fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Ok(bytes) => Some(bytes),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(io(e)),
         };
+        let is_new = bytes.is_none();
+        let bytes = bytes.unwrap_or_default();
         let (state, good) = fold(path, &bytes)?;
-        if bytes.len() as u64 > COMPACT_AT {
-            let snapshot = Entry::Snapshot { state: Box::new(state.clone()) };
-            write_whole(path, &line_of(&snapshot).map_err(io)?).map_err(io)?;
-        } else if good < bytes.len() {
-            let file = OpenOptions::new().write(true).open(path).map_err(io)?;
+        let file = private(OpenOptions::new().append(true).create(true)).open(path).map_err(io)?;
+        if good < bytes.len() {
             file.set_len(good as u64).map_err(io)?;
         }
-        let file = private(OpenOptions::new().append(true).create(true)).open(path).map_err(io)?;
-        Ok((Self { file }, state))
+        if is_new {
+            sync_folder_of(path).map_err(io)?;
+        }
+        let compact_at = trial::compact_at(COMPACT_AT);
+        let mut journal = Self { path: path.to_owned(), file, size: good as u64, compact_at };
+        journal.compact_if_long(&state).map_err(io)?;
+        Ok((journal, state))
     }
 
     /// Appends an entry, with one write.
     pub fn append(&mut self, entry: &Entry) -> io::Result<()> {
-        self.file.write_all(&line_of(entry)?)
+        let line = line_of(entry)?;
+        trial::pass("before");
+        if trial::dies("torn") {
+            let _ = self.file.write_all(&line[..line.len() / 2]);
+            trial::die();
+        }
+        self.file.write_all(&line)?;
+        self.size += line.len() as u64;
+        trial::pass("after");
+        Ok(())
     }
 
     /// Makes sure that what was appended outlives the machine.
     pub fn sync(&mut self) -> io::Result<()> {
-        self.file.sync_data()
+        self.file.sync_data()?;
+        trial::pass("synced");
+        Ok(())
     }
+
+    /// Rewrites a long file as the one entry it comes to, which `state` must be. At every
+    /// moment the path names a whole journal: the old one, or the new one once that is on
+    /// disk. Where there is no room for it, the old one is gone on with.
+    pub fn compact_if_long(&mut self, state: &State) -> io::Result<()> {
+        if self.size <= self.compact_at {
+            return Ok(());
+        }
+        debug_assert_eq!(
+            std::fs::read(&self.path).ok().and_then(|b| fold(&self.path, &b).ok()).map(|f| f.0).as_ref(),
+            Some(state),
+            "the state is not what was journalled"
+        );
+        let line = line_of(&Entry::Snapshot { state: Box::new(state.clone()) })?;
+        let new = self.path.with_extension("new");
+        let written = write_new(&new, &line).and_then(|file| {
+            trial::pass("compacting");
+            std::fs::rename(&new, &self.path)?;
+            Ok(file)
+        });
+        match written {
+            Ok(file) => {
+                (self.file, self.size) = (file, line.len() as u64);
+                trial::pass("compacted");
+                // What is appended from now on is only worth something if this file is found.
+                sync_folder_of(&self.path)?;
+            }
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "a journal could not be rewritten");
+                let _ = std::fs::remove_file(&new);
+            }
+        }
+        // A state that is large itself is not rewritten with every entry.
+        self.compact_at = trial::compact_at(COMPACT_AT).max(self.size.saturating_mul(2));
+        Ok(())
+    }
+}
+
+/// A new file with these bytes, on disk, open for appending.
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    // What a worker that died here before had left is not gone on with.
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut file = private(OpenOptions::new().append(true).create_new(true)).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    Ok(file)
 }
 
 fn line_of(entry: &Entry) -> io::Result<Vec<u8>> {
@@ -441,6 +527,7 @@ mod tests {
             harness: "demo".into(),
             folder: "/w".into(),
             mode: "ask".into(),
+            asks_everything: false,
             hitl_timeout_s: 900,
         };
         Entry::Prompt { run: run(), agent, text: "hi".into() }
@@ -464,6 +551,8 @@ mod tests {
             call_id: None,
             words: None,
             options: Vec::new(),
+            sub_agent_title: None,
+            grants: Vec::new(),
         };
         Change::Asked {
             request: Box::new(Request {
@@ -517,6 +606,97 @@ mod tests {
         std::fs::write(&path, line_of(&snapshot).unwrap()).unwrap();
         assert_eq!(Journal::open(&path).unwrap().1, state);
         std::fs::remove_file(path).unwrap();
+    }
+
+    /// A journal that was written to until it is long.
+    fn long(path: &Path) -> (Journal, State) {
+        let (mut journal, mut state) = Journal::open(path).unwrap();
+        for entry in [prompt(), progress(vec![event(1), asked()])] {
+            journal.append(&entry).unwrap();
+            state.apply(entry);
+        }
+        while journal.size <= COMPACT_AT {
+            let native = Change::NativeSession { id: "x".repeat(100_000) };
+            journal.append(&progress(vec![native])).unwrap();
+        }
+        let native = progress(vec![Change::NativeSession { id: "s".into() }]);
+        journal.append(&native).unwrap();
+        let id = "x".repeat(100_000);
+        state.apply(progress(vec![Change::NativeSession { id }]));
+        state.apply(native);
+        (journal, state)
+    }
+
+    #[test]
+    fn a_long_journal_is_rewritten_while_it_is_written_to() {
+        let path = std::env::temp_dir().join(format!("cs-journal-{}.jsonl", Uuid::new_v4()));
+        let (mut journal, mut state) = long(&path);
+        // What a worker that died while rewriting had left.
+        std::fs::write(path.with_extension("new"), "half a snapsh").unwrap();
+        journal.compact_if_long(&state).unwrap();
+        assert!(std::fs::metadata(&path).unwrap().len() < 10_000);
+        assert!(!path.with_extension("new").exists());
+        let entry = Entry::Acked { seq: 1 };
+        journal.append(&entry).unwrap();
+        journal.sync().unwrap();
+        state.apply(entry);
+        assert_eq!(Journal::open(&path).unwrap().1, state);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_long_state_is_not_rewritten_with_every_entry() {
+        let path = std::env::temp_dir().join(format!("cs-journal-{}.jsonl", Uuid::new_v4()));
+        let (mut journal, mut state) = long(&path);
+        let entry = progress(vec![Change::NativeSession { id: "x".repeat(5_000_000) }]);
+        journal.append(&entry).unwrap();
+        state.apply(entry);
+        journal.compact_if_long(&state).unwrap();
+        let size = journal.size;
+        assert!(size > COMPACT_AT);
+        journal.append(&Entry::Acked { seq: 1 }).unwrap();
+        state.apply(Entry::Acked { seq: 1 });
+        journal.compact_if_long(&state).unwrap();
+        assert!(journal.size > size, "it was rewritten for one entry");
+        assert_eq!(Journal::open(&path).unwrap().1, state);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn where_a_journal_cannot_be_rewritten_the_old_one_is_gone_on_with() {
+        let path = std::env::temp_dir().join(format!("cs-journal-{}.jsonl", Uuid::new_v4()));
+        let (mut journal, mut state) = long(&path);
+        std::fs::create_dir(path.with_extension("new")).unwrap();
+        let size = journal.size;
+        journal.compact_if_long(&state).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), size);
+        journal.append(&Entry::Acked { seq: 1 }).unwrap();
+        state.apply(Entry::Acked { seq: 1 });
+        assert_eq!(Journal::open(&path).unwrap().1, state);
+        std::fs::remove_dir(path.with_extension("new")).unwrap();
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_was_settled_keeps_no_input_and_no_answer() {
+        let mut state = State::default();
+        state.apply(prompt());
+        let mut change = asked();
+        if let Change::Asked { request } = &mut change {
+            request.ask.input.0 = vec![b'x'; 100_000];
+            request.intent = Some(Intent {
+                decision: DecisionId(Uuid::nil()),
+                approval: ApprovalId(Uuid::nil()),
+                outcome: Outcome::Approve,
+                line: "x".repeat(100_000),
+                follow_up: Some("x".repeat(100_000)),
+                modes: Vec::new(),
+                stop: false,
+            });
+        }
+        state.apply(progress(vec![change, Change::Effect { key: key(), effect: EffectKind::Ran }]));
+        state.apply(Entry::Reported { key: key() });
+        assert!(serde_json::to_vec(&state).unwrap().len() < 5000);
     }
 
     #[test]

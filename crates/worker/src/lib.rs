@@ -18,6 +18,7 @@
 //! folder finds them by the journal and goes on with the same processes. Ending it
 //! properly ends them, unless it is told to leave them.
 
+pub mod bounds;
 pub mod connection;
 pub mod drivers;
 pub mod folder;
@@ -28,4 +29,5 @@ pub mod offer;
 pub mod run;
 pub mod session;
 pub mod tether;
+mod trial;
 pub mod uplink;

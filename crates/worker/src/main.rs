@@ -1,6 +1,6 @@
 //! `countersign-worker`: see the library.
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use worker::run::{Options, Token};
@@ -49,9 +49,22 @@ struct Run {
     /// Leave the harnesses running when the worker is stopped; the next one goes on with them.
     #[arg(long, env = "COUNTERSIGN_LEAVE_HARNESSES")]
     leave_harnesses: bool,
+    /// Minutes an agent may have nothing to do before its process is ended. The next message
+    /// takes its conversation up where it can. 0: never.
+    #[arg(long, env = "COUNTERSIGN_IDLE_MINUTES", default_value = "30", value_parser = minutes)]
+    idle_minutes: Duration,
     /// End at once, as if killed, when standard input does. For the server that started it.
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
+}
+
+/// Minutes, also parts of one, up to a year.
+fn minutes(text: &str) -> Result<Duration, String> {
+    let minutes: f64 = text.parse().map_err(|_| "give a number of minutes".to_owned())?;
+    if !(0.0..=525_600.0).contains(&minutes) {
+        return Err("give a number of minutes from 0 to 525600".to_owned());
+    }
+    Ok(Duration::from_secs_f64(minutes * 60.0))
 }
 
 impl Run {
@@ -72,6 +85,7 @@ impl Run {
             data: self.data,
             environment: self.environment,
             leave_harnesses: self.leave_harnesses,
+            idle_end: Some(self.idle_minutes).filter(|time| !time.is_zero()),
             until_stdin_ends: self.until_stdin_ends,
         })
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use domain::{
-    agent::{Asks, Mode},
+    agent::{AgentSpec, Asks, Mode},
     worker::{Capabilities, HarnessOffer, Permissions, Supported},
 };
 
@@ -62,14 +62,21 @@ pub struct Start {
 }
 
 impl Offer {
-    /// How to start it in `folder` and `mode`. `native_session` is the conversation to
+    /// How to start it for `agent` in `folder`. `native_session` is the conversation to
     /// take up, `fresh` the id of a new one.
-    pub fn start(&self, mode: &str, folder: &str, native_session: Option<&str>, fresh: uuid::Uuid) -> Start {
+    pub fn start(
+        &self,
+        agent: &AgentSpec,
+        folder: &str,
+        native_session: Option<&str>,
+        fresh: uuid::Uuid,
+    ) -> Start {
+        let mode = &agent.mode;
         let (args, driver) = match self.kind {
             Kind::Demo => (Vec::new(), Driver::Acp(Acp::new(mode.to_owned(), folder.to_owned()))),
             Kind::Claude => {
                 let session = native_session.map_or_else(|| fresh.to_string(), str::to_owned);
-                let driver = Claude::new(session, mode.to_owned(), folder.to_owned());
+                let driver = Claude::new(session, mode.to_owned(), folder.to_owned(), agent.asks_everything);
                 (driver.args(native_session.is_some()), Driver::Claude(driver))
             }
         };
@@ -164,9 +171,13 @@ fn claude() -> Option<Offer> {
                 permissions: Some(Permissions {
                     native: true,
                     held: true,
+                    updated_input: true,
                     message: true,
-                    ..Permissions::default()
+                    session_grants: true,
+                    everything: true,
+                    persistent_grants: false,
                 }),
+                questions: Some(Supported {}),
                 cancel: Some(Supported {}),
                 resume: Some(Supported {}),
                 journal: Some(Supported {}),
@@ -176,6 +187,8 @@ fn claude() -> Option<Offer> {
                 mode("default", "Asks for commands and edits", Asks::AsNeeded),
                 mode("acceptEdits", "Edits without asking, asks for commands", Asks::Partly),
                 mode("plan", "Plans without changing anything", Asks::AsNeeded),
+                mode("dontAsk", "Never asks: what would need permission is refused", Asks::Never),
+                mode("bypassPermissions", "Never asks: everything is allowed", Asks::Never),
             ],
             default_mode: "default".to_owned(),
             default_folder: env::current_dir().unwrap_or_default().display().to_string(),

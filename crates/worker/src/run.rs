@@ -1,6 +1,6 @@
 //! `countersign-worker run`: settings in, exit status out.
 
-use std::{collections::HashMap, io::Write as _, path::PathBuf, sync::Arc};
+use std::{collections::HashMap, io::Write as _, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -14,6 +14,7 @@ use crate::{
     folder::{DataFolder, FolderError, make_private},
     offer,
     session::{self, Settings},
+    tether::own_program,
 };
 
 /// How a worker is started.
@@ -27,6 +28,8 @@ pub struct Options {
     pub environment: String,
     /// At a proper end, leave the harnesses to the next worker.
     pub leave_harnesses: bool,
+    /// How long a harness may have nothing to do before it is ended; nothing: for ever.
+    pub idle_end: Option<Duration>,
     /// End at once when standard input does: whoever started this worker is gone.
     pub until_stdin_ends: bool,
 }
@@ -158,7 +161,8 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             "No harness was found: neither countersign-demo-agent beside this program nor claude on PATH."
         );
     }
-    let settings = Arc::new(Settings { data, exe, offers });
+    let exe = own_program()?;
+    let settings = Arc::new(Settings { data, exe, offers, idle_end: options.idle_end });
     let mut sessions = HashMap::new();
     for key in settings.data.sessions()? {
         match session::open_if_due(key, &settings) {

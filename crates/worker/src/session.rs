@@ -8,6 +8,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    io::Write as _,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -39,7 +40,8 @@ use tokio::{
 use uuid::Uuid;
 
 use crate::{
-    drivers::{Ask, Driver, Step},
+    bounds,
+    drivers::{Answered, Ask, Driver, Step, TOO_LARGE},
     folder::DataFolder,
     harness::{Harness, Report},
     hold::wire::{Exit, Launch, ToHolder},
@@ -56,6 +58,10 @@ const INPUT_MAX: usize = 5 * 1024 * 1024;
 const HANDSHAKE: Duration = Duration::from_mins(1);
 /// How long a harness may take to stop a turn before it is killed.
 const STOPPING: Duration = Duration::from_secs(10);
+/// How long the words of a refusal may take to show before the run is stopped.
+const WORDS_FIRST: Duration = Duration::from_secs(3);
+/// How long a harness whose background work has ended may take to begin a turn by itself.
+const SETTLING: Duration = Duration::from_secs(2);
 /// How long a harness may take to end.
 const ENDING: Duration = Duration::from_secs(5);
 /// How long text is held back to be told in larger pieces.
@@ -77,6 +83,9 @@ pub struct Settings {
     /// This program, for starting holders.
     pub exe: PathBuf,
     pub offers: Vec<Offer>,
+    /// How long a harness may have nothing to do before it is ended; the next message
+    /// takes its conversation up in a new process. Nothing: it is kept.
+    pub idle_end: Option<Duration>,
 }
 
 /// Where the answer to an order goes.
@@ -92,6 +101,8 @@ pub enum Order {
     Unlinked,
     Prompt(Prompt, Reply<PromptReply>),
     Resolve(Resolve, Reply<ResolveReply>),
+    /// A next message waits: end the run if only background work goes on.
+    Finish(RunId),
     /// End the harness; the session stays.
     Close,
     /// The server does not know the session: end its harness and forget it.
@@ -156,6 +167,12 @@ struct Session {
     flush_at: Option<Instant>,
     handshake_by: Option<Instant>,
     kill_at: Option<Instant>,
+    /// When a run is stopped although the refusal that stops it was not seen.
+    stop_by: Option<Instant>,
+    /// When a run whose background work has ended is over.
+    settle_at: Option<Instant>,
+    /// Since when the process has nothing to do.
+    resting_since: Option<Instant>,
     /// The process was told to end; what its run is told, where one goes on.
     ending: Option<String>,
     /// Nothing the process says counts any more.
@@ -223,6 +240,9 @@ fn begin(
         flush_at: None,
         handshake_by: None,
         kill_at: None,
+        stop_by: None,
+        settle_at: None,
+        resting_since: None,
         ending: None,
         condemned: false,
         no_resume: false,
@@ -262,6 +282,8 @@ impl Session {
             self.drive().await;
             self.pump();
             self.publish();
+            let rewritten = self.journal.compact_if_long(&self.state);
+            self.must(rewritten);
             if self.forgetting && self.harness.is_none() {
                 // Nothing of it is wanted any more; what cannot be removed is only litter.
                 let _ = std::fs::remove_dir_all(&self.folder);
@@ -293,14 +315,20 @@ impl Session {
     fn append(&mut self, entry: &Entry, sync: bool) {
         let written =
             self.journal.append(entry).and_then(|()| if sync { self.journal.sync() } else { Ok(()) });
-        if let Err(error) = written {
-            // Going on without memory could hand something over twice. Holders keep the harnesses.
-            eprintln!(
-                "The journal in {} cannot be written: {error}. The worker ends; its agents wait. Make room and start it again.",
-                self.folder.display()
-            );
-            std::process::exit(EXIT_JOURNAL);
-        }
+        self.must(written);
+    }
+
+    /// Ends the worker where the journal cannot be written: going on without memory could
+    /// hand something over twice. Holders keep the harnesses.
+    fn must(&self, written: std::io::Result<()>) {
+        let Err(error) = written else { return };
+        // Nobody may be left to read this.
+        let _ = writeln!(
+            std::io::stderr(),
+            "The journal in {} cannot be written: {error}. The worker ends; its agents wait. Make room and start it again.",
+            self.folder.display()
+        );
+        std::process::exit(EXIT_JOURNAL);
     }
 
     fn change(&mut self, changes: &mut Vec<Change>, change: Change) {
@@ -391,6 +419,12 @@ impl Session {
             if let (Some(intent), false, None) = (&request.intent, request.applied, &request.end) {
                 harness.write(format!("answer:{}", intent.decision), intent.line.clone());
             }
+            // It may have been lost even where the answer was not.
+            if let (Some(Intent { decision, follow_up: Some(line), .. }), None) =
+                (&request.intent, &request.end)
+            {
+                harness.write(format!("words:{decision}"), line.clone());
+            }
         }
         if let Some(run) = self.state.run.as_ref().filter(|r| r.cancelling) {
             let run = run.id;
@@ -422,6 +456,8 @@ impl Session {
             (Some(_), Some(process), Some(driver)) if driver.is_ready() => {
                 let suits = process.harness == run.agent.harness
                     && process.mode == run.agent.mode
+                    && process.asks_everything == run.agent.asks_everything
+                    && driver.suits()
                     && process.folder == folder;
                 if suits { self.hand_over_prompt(&run) } else { self.end_process(String::new()) }
             }
@@ -436,7 +472,7 @@ impl Session {
         };
         let known = self.state.native_session.clone().or_else(|| self.known_to_server.clone());
         let resumed = known.clone().filter(|_| !self.no_resume);
-        let start = offer.start(&run.agent.mode, &folder, resumed.as_deref(), Uuid::new_v4());
+        let start = offer.start(&run.agent, &folder, resumed.as_deref(), Uuid::new_v4());
         let mut driver = start.driver;
         let incarnation = Incarnation(Uuid::new_v4());
         let launch = Launch {
@@ -464,6 +500,7 @@ impl Session {
             held: harness.held.clone(),
             harness: run.agent.harness.clone(),
             mode: run.agent.mode.clone(),
+            asks_everything: run.agent.asks_everything,
             folder,
             offset: 0,
             driver: driver.clone(),
@@ -582,6 +619,7 @@ impl Session {
             let _ = reply.send(Ok(outcome(ResolveOutcome::OutcomeUnknown, why)));
         }
         (self.driver, self.flush_at, self.handshake_by, self.kill_at) = (None, None, None, None);
+        (self.stop_by, self.settle_at, self.resting_since) = (None, None, None);
         (self.condemned, self.resuming) = (false, false);
         if !self.forgetting {
             self.tell_closers();
@@ -606,11 +644,18 @@ impl Session {
                 };
                 self.read_to(next, steps);
             }
-            Report::LeftOut { next, bytes } => {
-                let text = format!(
-                    "The agent sent a line of {bytes} bytes that could not be kept. It was left out."
-                );
-                let steps = vec![Step::Event(EventBody::Notice { text, alarm: true })];
+            Report::LeftOut { next, bytes, head } => {
+                // The request it may be waits, and cannot be shown.
+                let refusal = match &self.driver {
+                    Some(driver) if !self.condemned => driver.refuse_left_out(&head),
+                    _ => None,
+                };
+                let what =
+                    if refusal.is_some() { "The request in it was refused." } else { "It was left out." };
+                let text =
+                    format!("The agent sent a line of {bytes} bytes, which is too long or not text. {what}");
+                let mut steps: Vec<Step> = refusal.map(Step::Write).into_iter().collect();
+                steps.push(Step::Event(EventBody::Notice { text, alarm: true }));
                 self.read_to(next, steps);
             }
             Report::Written { id } => self.written(&id),
@@ -693,7 +738,7 @@ impl Session {
     }
 
     fn tell(&mut self, changes: &mut Vec<Change>, run: RunId, body: EventBody) {
-        let event = Event { seq: self.outbox.make(), run, at: now(), body };
+        let event = Event { seq: self.outbox.make(), run, at: now(), body: bounds::event(body) };
         self.change(changes, Change::Event { event });
     }
 
@@ -711,7 +756,10 @@ impl Session {
         Some(RequestKey { incarnation: self.state.incarnation()?, native_id: native_id.to_owned() })
     }
 
-    fn asked(&mut self, changes: &mut Vec<Change>, ask: Ask, listed: bool) {
+    fn asked(&mut self, changes: &mut Vec<Change>, mut ask: Ask, listed: bool) {
+        if let Some(words) = ask.words.take() {
+            ask.words = Some(bounds::sentence(words));
+        }
         let (Some(key), Some(process)) = (self.key_of(&ask.native_id), self.state.process.clone()) else {
             return;
         };
@@ -754,12 +802,25 @@ impl Session {
             self.refuse(&ask, "No run goes on that a person could be asked for, so this was not allowed.");
             return;
         };
-        if ask.input.0.len() > INPUT_MAX {
+        if self.stopping_request().is_some() {
+            self.refuse(&ask, "The run is being stopped, so nobody was asked and this was not allowed.");
+            return;
+        }
+        if bounds::are_too_many(&self.state.requests) {
+            self.refuse(
+                &ask,
+                "Too many requests wait already, so nobody was asked and this was not allowed.",
+            );
+            let text = "The agent asks for more while so much waits already that nobody can look through it. It was refused.";
+            self.event(changes, EventBody::Notice { text: text.to_owned(), alarm: true });
+            return;
+        }
+        if ask.input.0.len() > INPUT_MAX || !bounds::fits(&ask) {
             let text = format!(
                 "The agent asked for something of {} bytes, more than can be shown. It was refused.",
                 ask.input.0.len()
             );
-            self.refuse(&ask, "This request is too large to be shown to a person, so it was not allowed. Use smaller steps.");
+            self.refuse(&ask, TOO_LARGE);
             self.event(changes, EventBody::Notice { text, alarm: true });
             return;
         }
@@ -900,6 +961,7 @@ impl Session {
 
     /// The process must not go on.
     fn fatal(&mut self, changes: &mut Vec<Change>, why: &str) {
+        let why = &bounds::sentence(why.to_owned());
         self.close_requests(changes, why, true);
         self.end_run(changes, RunStatus::Error, Some(why.to_owned()));
         self.condemned = true;
@@ -926,11 +988,37 @@ impl Session {
         }
     }
 
+    /// How long a refusal that also stops the run may take to show as one, before the
+    /// run is stopped.
+    fn words_first(&self) -> Duration {
+        if self.driver.as_ref().is_some_and(Driver::shows_refusals) { WORDS_FIRST } else { Duration::ZERO }
+    }
+
+    /// The request of the present run whose refusal stops it.
+    fn stopping_request(&self) -> Option<&Request> {
+        let run = self.state.run.as_ref().filter(|r| !r.cancelling)?;
+        let stops = |r: &&Request| r.applied && r.intent.as_ref().is_some_and(|i| i.stop);
+        self.state.requests.iter().filter(|r| r.run == run.id).find(stops)
+    }
+
+    /// Stops the run whose refusal was seen, or is not going to be.
+    fn stop_if_due(&mut self) {
+        let Some(request) = self.stopping_request() else {
+            self.stop_by = None;
+            return;
+        };
+        let (run, seen) = (request.run, request.end.is_some());
+        let by = *self.stop_by.get_or_insert_with(|| Instant::now() + WORDS_FIRST);
+        if seen || by <= Instant::now() {
+            self.stop_by = None;
+            self.stop_run(run, None);
+        }
+    }
+
     /// The answer has reached the harness.
     fn applied(&mut self, key: &RequestKey) {
         let Some(request) = self.state.request(key) else { return };
         let stop = request.intent.as_ref().is_some_and(|i| i.stop);
-        let run = request.run;
         if !request.applied {
             self.record(Entry::Applied { key: key.clone() }, true);
         }
@@ -939,8 +1027,8 @@ impl Session {
         for (_, reply) in mine {
             let _: Result<_, _> = reply.send(Ok(plain(ResolveOutcome::Applied)));
         }
-        if stop && self.state.run.as_ref().is_some_and(|r| r.id == run && !r.cancelling) {
-            self.stop_run(run, None);
+        if stop {
+            self.stop_by = Some(Instant::now() + self.words_first());
         }
     }
 
@@ -963,6 +1051,7 @@ impl Session {
                 let _ = reply.send(self.prompt(prompt));
             }
             Order::Resolve(resolve, reply) => self.resolve(&resolve, reply),
+            Order::Finish(run) => self.finish(run),
             Order::Close => self.end_process("The session was closed.".to_owned()),
             Order::Forget => {
                 self.forgetting = true;
@@ -1047,6 +1136,25 @@ impl Session {
         reply(PromptOutcome::Accepted, None)
     }
 
+    /// Ends a run of which only background work goes on; that work is left to itself.
+    fn finish(&mut self, run: RunId) {
+        if self.state.run.as_ref().is_none_or(|r| r.id != run || r.cancelling) {
+            return;
+        }
+        if let Some((status, detail)) = self.driver.as_ref().and_then(Driver::in_background) {
+            self.let_run_go(status, detail);
+        }
+    }
+
+    fn let_run_go(&mut self, status: RunStatus, detail: Option<String>) {
+        if let Some(driver) = &mut self.driver {
+            driver.let_go();
+        }
+        let mut changes = Vec::new();
+        self.idle(&mut changes, status, detail);
+        self.commit(changes);
+    }
+
     fn cancel(&mut self, cancel: &Cancel) -> Result<CancelReply, RpcError> {
         if self.fenced(cancel.epoch) {
             return Err(RpcError::new(REFUSED, "This epoch is over."));
@@ -1104,29 +1212,48 @@ impl Session {
                 self.resolvers.push((key.clone(), reply));
                 return;
             }
-            Judged::Give => match (&self.driver, self.state.request(key), &self.harness) {
-                (Some(driver), Some(request), Some(_)) if !self.condemned => {
-                    match driver.answer(&request.ask, &resolve.answer) {
-                        Ok(line) => {
-                            let intent = Intent {
-                                decision: resolve.decision,
-                                approval: resolve.approval,
-                                outcome: resolve.answer.outcome,
-                                line: line.clone(),
-                                stop: resolve.answer.stop,
-                            };
-                            self.record(Entry::Intent { key: key.clone(), intent }, true);
-                            self.resolvers.push((key.clone(), reply));
-                            if let Some(harness) = &self.harness {
-                                harness.write(format!("answer:{}", resolve.decision), line);
+            Judged::Give => {
+                match (&self.driver, self.state.request(key), &self.harness) {
+                    (Some(driver), Some(request), Some(_)) if !self.condemned => {
+                        match driver.answer(&request.ask, resolve.decision, &resolve.answer) {
+                            Ok(Answered { line, follow_up, modes }) => {
+                                let intent = Intent {
+                                    decision: resolve.decision,
+                                    approval: resolve.approval,
+                                    outcome: resolve.answer.outcome,
+                                    line: line.clone(),
+                                    follow_up: follow_up.clone(),
+                                    modes,
+                                    stop: resolve.answer.stop,
+                                };
+                                if let Some(driver) = &mut self.driver {
+                                    driver.answering(&intent);
+                                }
+                                self.record(Entry::Intent { key: key.clone(), intent }, true);
+                                self.resolvers.push((key.clone(), reply));
+                                if let Some(harness) = &self.harness {
+                                    harness.write(format!("answer:{}", resolve.decision), line);
+                                    if let Some(line) = follow_up {
+                                        harness.write(format!("words:{}", resolve.decision), line);
+                                    }
+                                }
+                                return;
                             }
-                            return;
+                            Err(why) => {
+                                // The decision is made and cannot be made again: the agent must
+                                // not be left waiting.
+                                let ask = request.ask.clone();
+                                self.refuse(&ask, "The answer a person gave cannot be handed over, so this was not allowed.");
+                                let mut changes = Vec::new();
+                                self.withdraw(&mut changes, key.clone(), why.clone(), false);
+                                self.commit(changes);
+                                Some(outcome(ResolveOutcome::DigestMismatch, &why))
+                            }
                         }
-                        Err(why) => Some(outcome(ResolveOutcome::DigestMismatch, &why)),
                     }
+                    _ => Some(outcome(ResolveOutcome::NativeGone, "The agent's process is gone.")),
                 }
-                _ => Some(outcome(ResolveOutcome::NativeGone, "The agent's process is gone.")),
-            },
+            }
         };
         if let Some(answer) = answer {
             let _ = reply.send(Ok(answer));
@@ -1203,6 +1330,27 @@ impl Session {
                 harness.send(ToHolder::Kill);
             }
         }
+        self.stop_if_due();
+        if self.settle_at.is_some_and(|t| t <= instant) {
+            self.settle_at = None;
+            if let Some((status, detail)) = self.driver.as_ref().and_then(Driver::settles) {
+                self.let_run_go(status, detail);
+            }
+        }
+        self.settle_at = match self.driver.as_ref().and_then(Driver::settles) {
+            Some(_) => self.settle_at.or(Some(instant + SETTLING)),
+            None => None,
+        };
+        let rests = self.harness.is_some()
+            && self.state.run.is_none()
+            && self.ending.is_none()
+            // One that cannot take its conversation up again is kept.
+            && self.driver.as_ref().is_some_and(|d| d.is_ready() && d.rests() && d.resumes());
+        self.resting_since = if rests { self.resting_since.or(Some(instant)) } else { None };
+        if self.rests_until().is_some_and(|t| t <= instant) {
+            tracing::debug!(session = %self.key, "the agent has had nothing to do; its process is ended");
+            self.end_process(String::new());
+        }
         let late: Vec<RequestKey> = self
             .state
             .requests
@@ -1218,12 +1366,17 @@ impl Session {
         }
     }
 
+    /// When the process is ended because it has nothing to do.
+    fn rests_until(&self) -> Option<Instant> {
+        Some(self.resting_since? + self.settings.idle_end?)
+    }
+
     /// When to look again without being told anything.
     fn wake(&self) -> Instant {
         let instant = Instant::now();
         let waits = self.state.requests.iter().filter_map(|r| self.deadline(r));
         let deadlines = waits.map(|d| instant + d.since(now()) + Duration::from_millis(1));
-        [self.flush_at, self.handshake_by, self.kill_at]
+        [self.flush_at, self.handshake_by, self.kill_at, self.stop_by, self.settle_at, self.rests_until()]
             .into_iter()
             .flatten()
             .chain(self.retry_at.values().copied().filter(|t| *t > instant))
@@ -1292,12 +1445,14 @@ fn tell_server(link: &Link, session: SessionId, request: Request, back: mpsc::Un
                 tool: request.ask.tool,
                 folder: request.folder,
                 sub_agent: request.ask.sub_agent,
+                sub_agent_title: request.ask.sub_agent_title,
                 call_id: request.ask.call_id,
                 mode: request.mode,
                 input: request.ask.input,
                 action_digest: request.digest,
                 words: request.ask.words,
                 options: request.ask.options,
+                grants: request.ask.grants,
                 native_deadline_ms: None,
             });
             async move { Told::Request(answer.await) }.boxed()

@@ -4,7 +4,17 @@
 //! then: it refuses the open call, asks the model again and goes on with nobody
 //! watching. So the kernel is told to kill it together with its holder.
 
-use std::{ffi::OsString, io, os::unix::process::CommandExt as _, process::Command};
+use std::{ffi::OsString, io, os::unix::process::CommandExt as _, path::PathBuf, process::Command};
+
+/// This program, as it runs. Its file may be replaced or gone by now, after an update: a
+/// holder must be the same program as its worker, or there is none at all.
+pub fn own_program() -> io::Result<PathBuf> {
+    if cfg!(target_os = "linux") {
+        // Read by the new process, before it becomes another.
+        return Ok(PathBuf::from("/proc/self/exe"));
+    }
+    std::env::current_exe()
+}
 
 /// Sets the parent-death signal and executes `program`. Returns only on failure.
 pub fn tether(parent: u32, program: &OsString, args: &[OsString]) -> io::Error {

@@ -32,7 +32,7 @@ use link::{
     frame::{Frame, MAX_FRAME, Message as _, PROTOCOL_VERSIONS, RpcError, close},
     message::{HEARTBEAT_S, Hello, LEASE_TTL_S, SessionVerdict, Verdict, WINDOW, Welcome},
 };
-use store::{Token, worker};
+use store::{Token, approval::Takes, worker};
 use tokio::sync::oneshot;
 
 use crate::{routes::failed, state::AppState};
@@ -123,8 +123,8 @@ async fn serve(mut socket: WebSocket, state: AppState, worker: WorkerId) {
 /// What a link knows of its worker.
 struct Welcomed {
     epoch: i64,
-    /// The harnesses offered and whether words of a refusal reach the model.
-    takes_message: HashMap<String, bool>,
+    /// The harnesses offered, and what each takes as an answer.
+    takes: HashMap<String, Takes>,
 }
 
 /// Reads hello, takes the lease, compares what is pending, welcomes.
@@ -193,12 +193,21 @@ async fn hello(socket: &mut WebSocket, state: &AppState, worker: WorkerId) -> Re
     };
     tracing::info!(%worker, epoch, version = %hello.worker.version, "a worker linked");
     answer(socket, id, Ok(welcome)).await;
-    let takes_message = hello
+    let takes = hello
         .harnesses
         .into_iter()
-        .map(|h| (h.id, h.capabilities.permissions.is_some_and(|p| p.message)))
+        .map(|h| {
+            let permissions = h.capabilities.permissions.unwrap_or_default();
+            let takes = Takes {
+                message: permissions.message,
+                edit: permissions.updated_input,
+                answers: h.capabilities.questions.is_some(),
+                grants: permissions.session_grants,
+            };
+            (h.id, takes)
+        })
         .collect();
-    Ok(Welcomed { epoch, takes_message })
+    Ok(Welcomed { epoch, takes })
 }
 
 /// What is to become of each announced session, and of what it does not announce.

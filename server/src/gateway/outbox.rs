@@ -10,7 +10,9 @@ use domain::{
 };
 use link::{
     frame::{CallId, Frame, RpcError, UNAVAILABLE, body},
-    message::{Cancel, Epoch, Prompt, PromptOutcome, PromptReply, Resolve, ResolveOutcome, ResolveReply},
+    message::{
+        Cancel, Epoch, Finish, Prompt, PromptOutcome, PromptReply, Resolve, ResolveOutcome, ResolveReply,
+    },
 };
 use serde_json::value::RawValue;
 use store::{Store, decision, run};
@@ -19,6 +21,7 @@ use store::{Store, decision, run};
 enum Under {
     Prompt(RunId),
     Cancel(RunId),
+    Finish(RunId),
     Resolve(DecisionId),
 }
 
@@ -64,6 +67,11 @@ impl Outbox {
                     decided_by: due.decided_by,
                 };
                 frames.push(Frame::call(id, &resolve));
+            }
+        }
+        for (run, key) in run::due_finishes(&self.store, self.worker).await? {
+            if let Some(id) = self.call(Under::Finish(run)) {
+                frames.push(Frame::call(id, &Finish { key, epoch: self.epoch, run }));
             }
         }
         for due in run::due_prompts(&self.store, self.worker).await? {
@@ -116,6 +124,8 @@ impl Outbox {
                 }
             },
             Under::Resolve(decision) => self.resolved(decision, result).await,
+            // The run's end follows as an event; if it does not come, it is asked again.
+            Under::Finish(_) => Ok(()),
         }
     }
 

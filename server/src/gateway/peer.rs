@@ -43,7 +43,7 @@ pub(super) async fn run(
     mut superseded: oneshot::Receiver<()>,
 ) -> End {
     let epoch = welcomed.epoch;
-    let link = Link { state, worker, epoch, takes_message: welcomed.takes_message };
+    let link = Link { state, worker, epoch, takes: welcomed.takes };
     let mut outbox = Outbox::new(state.store.clone(), worker, epoch);
     let mut changes = state.store.changes().subscribe();
     let mut ending = state.ending.clone();
@@ -155,7 +155,7 @@ struct Link<'a> {
     state: &'a AppState,
     worker: WorkerId,
     epoch: i64,
-    takes_message: HashMap<String, bool>,
+    takes: HashMap<String, approval::Takes>,
 }
 
 impl Link<'_> {
@@ -267,7 +267,9 @@ impl Link<'_> {
             action_digest: ask.action_digest,
             words: ask.words.as_deref(),
             options: &ask.options,
-            takes_message: self.takes_message.get(&ask.harness).copied().unwrap_or(false),
+            sub_agent_title: ask.sub_agent_title.as_deref(),
+            grants: &ask.grants,
+            takes: self.takes.get(&ask.harness).copied().unwrap_or_default(),
             native_deadline_ms: ask.native_deadline_ms,
         };
         match approval::pause(&self.state.store, self.worker, self.epoch, asked).await {

@@ -31,7 +31,18 @@ pub async fn send(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Response {
-    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    try_send(address, method, path, headers, body).await.expect("a connection")
+}
+
+/// [`send`] to a server that may be away. A request it died over has status 0.
+pub async fn try_send(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Option<Response> {
+    let mut stream = TcpStream::connect(address).await.ok()?;
     let mut request =
         format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
     if !headers.iter().any(|(n, _)| n.eq_ignore_ascii_case("host")) {
@@ -41,18 +52,18 @@ pub async fn send(
         let _ = write!(request, "{name}: {value}\r\n");
     }
     request.push_str("\r\n");
-    stream.write_all(request.as_bytes()).await.expect("written");
+    let _ = stream.write_all(request.as_bytes()).await;
     // A refused body may end the connection before all of it was taken.
     let _ = stream.write_all(body).await;
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
     let text = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    Response {
+    Some(Response {
         status: head.get(9..12).and_then(|s| s.parse().ok()).unwrap_or(0),
         head: head.to_owned(),
         body: body.to_owned(),
-    }
+    })
 }
 
 pub const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");

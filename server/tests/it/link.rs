@@ -2,203 +2,22 @@
 
 use std::time::Duration;
 
-use domain::{
-    agent::{Asks, Mode},
-    approval::RequestKey,
-    decision::Outcome,
-    digest::{ActionDigest, ActionFields, AnswerDigest},
-    event::EventBody,
-    id::{Incarnation, RunId, SessionId},
-    run::RunStatus,
-    time::Timestamp,
-    worker::{Capabilities, HarnessOffer, Permissions},
-};
-use futures::{SinkExt as _, StreamExt as _};
+use domain::{decision::Outcome, digest::AnswerDigest, event::EventBody, id::Incarnation, run::RunStatus};
+use futures::SinkExt as _;
 use link::{
-    frame::{Frame, Message as _, RpcError, body, close},
+    frame::{Frame, Message as _, body, close},
     message::{
-        Acknowledge, Bytes, Cancel, CancelOutcome, CancelReply, Environment, Hello, PermissionRequest,
-        PermissionStored, Prompt, PromptOutcome, PromptReply, Resolve, ResolveOutcome, ResolveReply,
-        SessionEvent, Welcome, WorkerSelf,
+        Acknowledge, Cancel, CancelOutcome, CancelReply, PermissionStored, Resolve, ResolveOutcome,
+        ResolveReply, Welcome,
     },
 };
-use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as _};
+use tokio_tungstenite::tungstenite::Message;
 use uuid::Uuid;
 
-use crate::product::Product;
-
-type Socket = tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
-
-struct Worker {
-    socket: Socket,
-    epoch: i64,
-    calls: u64,
-}
-
-async fn connect(p: &Product, token: &str) -> Result<Socket, (u16, String)> {
-    let mut request = format!("ws://{}/link", p.address).into_client_request().expect("a request");
-    request.headers_mut().insert("authorization", format!("Bearer {token}").parse().expect("a value"));
-    match tokio_tungstenite::connect_async(request).await {
-        Ok((socket, _)) => Ok(socket),
-        Err(tungstenite::Error::Http(answer)) => {
-            let words = answer.body().as_ref().map(|b| String::from_utf8_lossy(b).into_owned());
-            Err((answer.status().as_u16(), words.unwrap_or_default()))
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-fn hello(data_folder_id: Uuid) -> Hello {
-    Hello {
-        protocol_versions: vec![1],
-        worker: WorkerSelf {
-            data_folder_id,
-            instance: Uuid::now_v7(),
-            host: "here".into(),
-            version: "0".into(),
-        },
-        environment: Environment { kind: "local".into() },
-        harnesses: vec![HarnessOffer {
-            id: "fake".into(),
-            title: "Fake".into(),
-            version: "0".into(),
-            capabilities: Capabilities {
-                permissions: Some(Permissions { native: true, held: true, ..Default::default() }),
-                ..Default::default()
-            },
-            modes: vec![Mode { id: "ask".into(), title: "Asks".into(), asks: Asks::AsNeeded }],
-            default_mode: "ask".into(),
-            default_folder: "/w".into(),
-            problem: None,
-        }],
-        sessions: Vec::new(),
-    }
-}
-
-/// Hello of a worker whose session still waits for an answer.
-fn holding(key: SessionId, run: RunId, ask: &PermissionRequest) -> Hello {
-    let mut hello = hello(Uuid::nil());
-    hello.sessions.push(link::message::HeldSession {
-        key,
-        incarnation: Some(ask.request_key.incarnation),
-        run: Some(run),
-        sent_seq: 0,
-        acked_seq: 0,
-        pending: vec![link::message::PendingRequest {
-            request_key: ask.request_key.clone(),
-            action_digest: ask.action_digest,
-        }],
-    });
-    hello
-}
-
-impl Worker {
-    async fn link(p: &Product, token: &str, folder: Uuid) -> Self {
-        let socket = connect(p, token).await.expect("a socket");
-        let mut worker = Self { socket, epoch: 0, calls: 0 };
-        let welcome: Welcome = worker.call(&hello(folder)).await.expect("welcome");
-        worker.epoch = welcome.epoch;
-        worker
-    }
-
-    async fn send(&mut self, frame: Frame) {
-        self.socket.send(Message::text(frame.to_text())).await.expect("sent");
-    }
-
-    /// The next frame, or the code the server closed with.
-    async fn next(&mut self) -> Result<Frame, u16> {
-        loop {
-            let message =
-                tokio::time::timeout(Duration::from_secs(20), self.socket.next()).await.expect("in time");
-            match message {
-                Some(Ok(Message::Text(text))) => return Ok(Frame::parse(&text).expect("a frame")),
-                Some(Ok(Message::Close(Some(frame)))) => return Err(frame.code.into()),
-                Some(Ok(_)) => {}
-                Some(Err(_)) | None => return Err(1006),
-            }
-        }
-    }
-
-    /// Calls and waits for the answer; other frames are dropped.
-    async fn call<M: link::frame::Message>(&mut self, message: &M) -> Result<M::Reply, RpcError> {
-        self.calls += 1;
-        let mine = self.calls;
-        self.send(Frame::call(mine, message)).await;
-        loop {
-            if let Frame::Answer { id, result } = self.next().await.expect("a frame")
-                && id == mine
-            {
-                return result.map(|raw| body(&raw).expect("a reply"));
-            }
-        }
-    }
-
-    /// Waits for a call of the server.
-    async fn called<M: link::frame::Message>(&mut self) -> (u64, M) {
-        loop {
-            if let Frame::Call { id, method, params } = self.next().await.expect("a frame")
-                && method == M::METHOD
-            {
-                return (id, body(&params).expect("a message"));
-            }
-        }
-    }
-
-    async fn closed(&mut self) -> u16 {
-        loop {
-            if let Err(code) = self.next().await {
-                return code;
-            }
-        }
-    }
-
-    /// Takes a prompt that a person sends.
-    async fn prompted(&mut self, p: &Product) -> (SessionId, RunId) {
-        let agents = p.read_json(&p.admin, "/api/agent/list").await;
-        let agent = agents[0]["id"].as_str().expect("an agent").to_owned();
-        let sent = p.post(&p.admin, "/api/session/start", &format!("agent={agent}&prompt=go")).await;
-        assert_eq!(sent.status, 200, "{sent:?}");
-        let (id, prompt) = self.called::<Prompt>().await;
-        let reply = PromptReply { outcome: PromptOutcome::Accepted, why: None };
-        self.send(Frame::answer(id, Ok(reply))).await;
-        (prompt.key, prompt.run)
-    }
-
-    fn ask(&self, key: SessionId, run: RunId, native: &str, incarnation: Incarnation) -> PermissionRequest {
-        let request_key = RequestKey { incarnation, native_id: native.into() };
-        let input = br#"{"command":"echo hi","n":9007199254740993}"#;
-        let action_digest = ActionDigest::of(ActionFields {
-            request_key: &request_key.to_string(),
-            harness: "fake",
-            tool: "Bash",
-            folder: "/w",
-            sub_agent: None,
-            input,
-        });
-        PermissionRequest {
-            key,
-            epoch: self.epoch,
-            run,
-            request_key,
-            after_seq: 0,
-            harness: "fake".into(),
-            tool: "Bash".into(),
-            folder: "/w".into(),
-            sub_agent: None,
-            call_id: None,
-            mode: "ask".into(),
-            input: Bytes(input.to_vec()),
-            action_digest,
-            words: None,
-            options: Vec::new(),
-            native_deadline_ms: None,
-        }
-    }
-
-    fn event(&self, key: SessionId, run: RunId, seq: i64, body: EventBody) -> Frame {
-        Frame::notify(&SessionEvent { key, epoch: self.epoch, seq, run, at: Timestamp(0), body })
-    }
-}
+use crate::{
+    product::Product,
+    worker::{Worker, connect, hello, holding},
+};
 
 #[tokio::test]
 async fn a_bad_token_is_refused_in_words() {
@@ -375,17 +194,8 @@ async fn a_killed_server_loses_nothing_it_acknowledged() {
     let stored: PermissionStored = w.call(&ask).await.expect("stored");
     let form = format!("id={}&digest={}&outcome=approve", stored.approval, ask.action_digest);
     assert_eq!(p.post(&p.admin, "/api/approval/resolve", &form).await.status, 200);
-    p.child.kill().await.expect("killed");
-    let data = crate::product::folder();
-    let mut again = crate::product::command(&data.join("data"));
-    again.env("DATABASE_URL", p.database.url()).args(["--listen", &p.address]);
-    let _again = again.spawn().expect("the program");
-    for _ in 0..1000 {
-        if tokio::net::TcpStream::connect(&p.address).await.is_ok() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    p.kill().await;
+    p.revive().await;
     let socket = connect(&p, &token).await.expect("a socket");
     let mut w = Worker { socket, epoch: 0, calls: 0 };
     let welcome: Welcome = w.call(&holding(key, run, &ask)).await.expect("welcome");
@@ -400,5 +210,4 @@ async fn a_killed_server_loses_nothing_it_acknowledged() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let _ = std::fs::remove_dir_all(data);
 }

@@ -7,9 +7,10 @@ use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as
 
 use crate::product::Product;
 
-type Socket = tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
+pub type Socket =
+    tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
 
-async fn open(p: &Product, cookie: &str, origin: Option<&str>) -> Result<Socket, u16> {
+pub async fn open(p: &Product, cookie: &str, origin: Option<&str>) -> Result<Socket, u16> {
     let mut request = format!("ws://{}/live", p.address).into_client_request().expect("a request");
     if !cookie.is_empty() {
         request.headers_mut().insert("cookie", cookie.parse().expect("a value"));
@@ -24,8 +25,22 @@ async fn open(p: &Product, cookie: &str, origin: Option<&str>) -> Result<Socket,
     }
 }
 
-async fn next(socket: &mut Socket) -> Message {
-    let message = tokio::time::timeout(Duration::from_secs(10), socket.next()).await.expect("in time");
+/// A tab of this server's own page.
+pub async fn open_own(p: &Product, cookie: &str) -> Socket {
+    open(p, cookie, Some(&format!("http://{}", p.address))).await.expect("open")
+}
+
+/// The code the server closes with.
+pub async fn closed(socket: &mut Socket) -> u16 {
+    loop {
+        if let Message::Close(Some(frame)) = next(socket).await {
+            return frame.code.into();
+        }
+    }
+}
+
+pub async fn next(socket: &mut Socket) -> Message {
+    let message = tokio::time::timeout(Duration::from_secs(30), socket.next()).await.expect("in time");
     message.expect("a message").expect("a message")
 }
 

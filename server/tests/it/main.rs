@@ -1,8 +1,14 @@
 //! The real program on real sockets: the link, live updates, and what is refused.
 
+mod cases;
+mod cuts;
+mod database;
+mod defects;
 mod http;
 mod link;
 mod live;
 mod product;
+mod rules;
 mod start;
 mod wire;
+mod worker;

@@ -31,10 +31,7 @@ async fn private_sessions_are_for_their_owner_and_admins() {
     let forged = store::approval::Resolve {
         approval: id,
         action_digest: digest,
-        outcome: Outcome::Approve,
-        option_id: None,
-        message: None,
-        stop: false,
+        given: domain::approval::Given::plain(Outcome::Approve),
     };
     let refused = store::approval::resolve(&p.store, &other, forged).await.map(drop);
     assert_eq!(refused.expect_err("refused").into_failure(), Failure::not_found("request"));
@@ -51,10 +48,7 @@ async fn a_decision_on_another_action_is_refused() {
     let forged = store::approval::Resolve {
         approval: id,
         action_digest: domain::digest::ActionDigest([7; 32]),
-        outcome: Outcome::Approve,
-        option_id: None,
-        message: None,
-        stop: false,
+        given: domain::approval::Given::plain(Outcome::Approve),
     };
     let refused = store::approval::resolve(&p.store, &p.admin, forged).await.map(drop);
     assert!(conflict(refused).1.contains("not the one that was shown"));
@@ -70,10 +64,10 @@ async fn an_answer_the_agent_did_not_offer_is_refused() {
     let forged = store::approval::Resolve {
         approval: id,
         action_digest: digest,
-        outcome: Outcome::Approve,
-        option_id: Some("allow-always".into()),
-        message: None,
-        stop: false,
+        given: domain::approval::Given {
+            option: Some("allow-always".into()),
+            ..domain::approval::Given::plain(Outcome::Approve)
+        },
     };
     let refused = store::approval::resolve(&p.store, &p.admin, forged).await.map(drop);
     assert!(

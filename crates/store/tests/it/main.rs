@@ -1,6 +1,7 @@
 //! The rules of the store against a real Postgres. Each test has its own database.
 
 mod access;
+mod answers;
 mod pausing;
 mod place;
 mod queue;

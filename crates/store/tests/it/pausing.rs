@@ -70,13 +70,13 @@ async fn the_last_decision_continues_the_run() {
     assert_eq!(p.status(run).await, "paused");
     p.resolve(&p.admin, a, Outcome::Approve).await.expect("approved");
     assert_eq!(p.status(run).await, "running");
-    let due = store::decision::take_due(&p.store, p.worker, p.epoch).await.expect("due");
+    let due = store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due");
     let mut outcomes: Vec<_> = due.iter().map(|d| (d.approval, d.answer.option_id.clone())).collect();
     outcomes.sort();
     let mut expected = vec![(a, Some("yes".to_owned())), (b, Some("no".to_owned()))];
     expected.sort();
     assert_eq!(outcomes, expected);
-    assert!(store::decision::take_due(&p.store, p.worker, p.epoch).await.expect("due").is_empty());
+    assert!(store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due").is_empty());
 }
 
 #[tokio::test]
@@ -85,16 +85,51 @@ async fn a_broken_link_sends_again_what_was_not_settled() {
     let (session, run) = p.running().await;
     let id = p.pending(session, run, "1").await;
     p.resolve(&p.admin, id, Outcome::Approve).await.expect("approved");
-    let first = store::decision::take_due(&p.store, p.worker, p.epoch).await.expect("due");
+    let first = store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due");
     p.epoch = crate::place::relink(&p.store, p.worker, uuid::Uuid::nil()).await.expect("linked");
-    let again = store::decision::take_due(&p.store, p.worker, p.epoch).await.expect("due");
+    let again = store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due");
     assert_eq!(first[0].decision, again[0].decision);
     assert_eq!(first[0].answer_digest, again[0].answer_digest);
     store::decision::settled(&p.store, p.worker, again[0].decision, Delivery::Applied, None)
         .await
         .expect("ok");
     p.epoch = crate::place::relink(&p.store, p.worker, uuid::Uuid::nil()).await.expect("linked");
-    assert!(store::decision::take_due(&p.store, p.worker, p.epoch).await.expect("due").is_empty());
+    assert!(store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due").is_empty());
+}
+
+#[tokio::test]
+async fn a_run_that_ends_after_a_relink_does_not_deny_what_was_sent_before_it() {
+    let mut p = Place::new().await;
+    let (session, run) = p.running().await;
+    let id = p.pending(session, run, "1").await;
+    p.resolve(&p.admin, id, Outcome::Approve).await.expect("approved");
+    store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due");
+    // The worker applied it, the agent went on to its end, and none of that was heard.
+    p.epoch = crate::place::relink(&p.store, p.worker, uuid::Uuid::nil()).await.expect("linked");
+    assert_eq!(p.delivery(id).await, "queued");
+    let ended = EventBody::Ended { status: RunStatus::Completed, detail: None };
+    p.events(session, &[(1, run, ended)]).await;
+    assert_eq!(p.delivery(id).await, "queued");
+    store::decision::effect(&p.store, p.worker, &p.key("1"), Delivery::Effect, "It ran.")
+        .await
+        .expect("seen");
+    assert_eq!(p.delivery(id).await, "effect");
+}
+
+#[tokio::test]
+async fn a_cancel_after_a_relink_does_not_void_what_was_sent_before_it() {
+    let mut p = Place::new().await;
+    let (session, run) = p.running().await;
+    let (sent, held) = (p.pending(session, run, "1").await, p.pending(session, run, "2").await);
+    p.resolve(&p.admin, sent, Outcome::Approve).await.expect("approved");
+    store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due");
+    p.epoch = crate::place::relink(&p.store, p.worker, uuid::Uuid::nil()).await.expect("linked");
+    p.resolve(&p.admin, held, Outcome::Approve).await.expect("approved");
+    store::run::cancel(&p.store, &p.admin, run).await.expect("cancelled");
+    // One was never sent; of the other the worker says what became of it.
+    assert_eq!(p.delivery(sent).await, "queued");
+    assert_eq!(p.one("select delivery from decisions where approval_id = $1", held.0).await, "void");
+    assert_eq!(store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due").len(), 1);
 }
 
 #[tokio::test]
@@ -108,10 +143,10 @@ async fn continue_run_is_a_step_of_its_own_where_the_agent_waits_for_it() {
     assert_eq!(conflict(early).1, "Decide the 1 open request first.");
     p.resolve(&p.admin, b, Outcome::Reject).await.expect("rejected");
     assert_eq!(p.status(run).await, "paused");
-    assert!(store::decision::take_due(&p.store, p.worker, p.epoch).await.expect("due").is_empty());
+    assert!(store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due").is_empty());
     store::run::continue_run(&p.store, &p.admin, run).await.expect("continued");
     assert_eq!(p.status(run).await, "running");
-    assert_eq!(store::decision::take_due(&p.store, p.worker, p.epoch).await.expect("due").len(), 2);
+    assert_eq!(store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due").len(), 2);
     let twice = store::run::continue_run(&p.store, &p.admin, run).await.map(drop);
     assert_eq!(conflict(twice).1, "Nothing waits for Continue run.");
 }
@@ -130,7 +165,7 @@ async fn a_time_out_is_nobodys_refusal() {
     assert_eq!(p.approval_status(id).await, "expired");
     assert_eq!(p.status(run).await, "running");
     assert_eq!(p.count("select count(*) from decisions where decided_by is not null").await, 0);
-    let due = store::decision::take_due(&p.store, p.worker, p.epoch).await.expect("due");
+    let due = store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due");
     assert_eq!(due[0].answer.message.as_deref(), Some(domain::decision::NOBODY_ANSWERED));
     assert_eq!(store::approval::expire_due(&p.store).await.expect("looked"), 0);
 }
@@ -146,7 +181,7 @@ async fn a_decision_nobody_continued_is_void_and_the_harness_is_refused() {
     assert_eq!(store::approval::expire_due(&p.store).await.expect("expired"), 1);
     assert_eq!(p.approval_status(id).await, "expired");
     assert_eq!(p.status(run).await, "running");
-    let due = store::decision::take_due(&p.store, p.worker, p.epoch).await.expect("due");
+    let due = store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due");
     assert_eq!(due.len(), 1);
     assert_eq!(due[0].answer.outcome, Outcome::Expire);
     assert_eq!(p.count("select count(*) from decisions where delivery = 'void'").await, 1);
@@ -162,7 +197,7 @@ async fn cancelling_closes_run_approvals_and_unsent_decisions() {
         p.pending(session, run, "3").await,
     );
     p.resolve(&p.admin, sent, Outcome::Approve).await.expect("approved");
-    let due = store::decision::take_due(&p.store, p.worker, p.epoch).await.expect("due");
+    let due = store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due");
     p.resolve(&p.admin, unsent, Outcome::Approve).await.expect("approved");
     store::run::cancel(&p.store, &p.admin, run).await.expect("cancelled");
     assert_eq!(p.status(run).await, "cancelled");
@@ -170,7 +205,7 @@ async fn cancelling_closes_run_approvals_and_unsent_decisions() {
     assert_eq!(p.approval_status(sent).await, "approved");
     assert_eq!(p.delivery(sent).await, "sent");
     assert_eq!(p.count("select count(*) from decisions where delivery = 'void'").await, 1);
-    assert!(store::decision::take_due(&p.store, p.worker, p.epoch).await.expect("due").is_empty());
+    assert!(store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due").is_empty());
     // What was already sent keeps its truthful result.
     store::decision::settled(&p.store, p.worker, due[0].decision, Delivery::Applied, None).await.expect("ok");
     assert_eq!(p.delivery(sent).await, "applied");
@@ -215,7 +250,7 @@ async fn an_effect_closes_the_receipt_even_if_it_overtakes_the_answer() {
     let (session, run) = p.running().await;
     let id = p.pending(session, run, "1").await;
     p.resolve(&p.admin, id, Outcome::Approve).await.expect("approved");
-    let due = store::decision::take_due(&p.store, p.worker, p.epoch).await.expect("due");
+    let due = store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due");
     store::decision::effect(&p.store, p.worker, &p.key("1"), Delivery::Effect, "It ran.").await.expect("ok");
     store::decision::settled(&p.store, p.worker, due[0].decision, Delivery::Applied, None).await.expect("ok");
     assert_eq!(p.delivery(id).await, "effect");

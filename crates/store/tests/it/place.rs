@@ -126,7 +126,9 @@ impl Place {
             action_digest: Self::digest(&key, input),
             words: None,
             options: &options,
-            takes_message: false,
+            sub_agent_title: None,
+            grants: &[],
+            takes: store::approval::Takes::default(),
             native_deadline_ms: None,
         };
         store::approval::pause(&self.store, self.worker, self.epoch, asked).await
@@ -142,14 +144,8 @@ impl Place {
 
     pub async fn resolve(&self, caller: &Caller, id: ApprovalId, outcome: Outcome) -> store::Result<()> {
         let digest = store::approval::read(&self.store, caller, id).await?.digest;
-        let asked = Resolve {
-            approval: id,
-            action_digest: digest,
-            outcome,
-            option_id: None,
-            message: None,
-            stop: false,
-        };
+        let asked =
+            Resolve { approval: id, action_digest: digest, given: domain::approval::Given::plain(outcome) };
         store::approval::resolve(&self.store, caller, asked).await.map(drop)
     }
 
@@ -210,6 +206,8 @@ impl Place {
             name: agent.name,
             folder: agent.folder,
             mode: agent.mode,
+            asks_everything: false,
+            never_asks_confirmed: false,
             hitl_timeout_s: agent.hitl_timeout_s,
             waits_for_continue: agent.waits_for_continue,
         };

@@ -13,14 +13,16 @@ use domain::{
     action,
     approval::{AskOption, plain_option},
     decision::{Answer, Outcome},
-    event::EventBody,
+    event::{EventBody, cut},
     run::RunStatus,
 };
 use link::message::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
-use super::{Ask, Step, quoted, returned, said, shorten, thought, unreadable};
+use crate::bounds::{NAME_MAX, is_name};
+
+use super::{Ask, Step, head::Head, quoted, returned, said, shorten, thought, unreadable};
 
 /// Text held back that is told at once even if the agent goes on with it.
 const SAID_MAX: usize = 16 * 1024;
@@ -184,7 +186,10 @@ impl Acp {
         if text.trim().is_empty() {
             return Vec::new();
         }
-        let Ok(line) = serde_json::from_str::<Rpc<'_>>(text) else { return vec![unreadable()] };
+        let Ok(line) = serde_json::from_str::<Rpc<'_>>(text) else {
+            let refusal = refuse_left_out(text, "This could not be read.");
+            return refusal.map(Step::Write).into_iter().chain([unreadable()]).collect();
+        };
         match (line.method.as_deref(), line.id, line.params) {
             (Some("session/update"), None, Some(params)) => self.update(params),
             (Some(_), None, _) => Vec::new(),
@@ -240,6 +245,8 @@ impl Acp {
                 .into_iter()
                 .map(|o| AskOption { id: o.option_id, name: o.name, kind: o.kind })
                 .collect(),
+            sub_agent_title: None,
+            grants: Vec::new(),
         }))]
     }
 
@@ -267,11 +274,11 @@ impl Acp {
                 vec![Step::Fatal("The agent speaks another version of its protocol.".to_owned())]
             }
             Phase::Opening => {
-                let Some(session) = result["sessionId"].as_str() else {
+                let Some(session) = result["sessionId"].as_str().filter(|id| is_name(id)) else {
                     return vec![Step::Fatal("The agent opened no session.".to_owned())];
                 };
                 self.session = Some(session.to_owned());
-                self.mode_seen = result["modes"]["currentModeId"].as_str().map(str::to_owned);
+                self.mode_seen = result["modes"]["currentModeId"].as_str().map(name);
                 self.phase = Phase::SettingMode;
                 let params = json!({"sessionId": session, "modeId": self.mode});
                 vec![
@@ -325,7 +332,7 @@ impl Acp {
                 self.after_text(steps)
             }
             "current_mode_update" => {
-                self.mode_seen = update.current_mode_id;
+                self.mode_seen = update.current_mode_id.as_deref().map(name);
                 if self.phase != Phase::Ready {
                     return self.read_back();
                 }
@@ -344,17 +351,20 @@ impl Acp {
     }
 
     fn hold(&mut self, is_thought: bool, text: &str) -> Vec<Step> {
-        let steps = match &self.held {
+        let mut steps = match &self.held {
             Some((held, _)) if *held != is_thought => self.flush(),
             _ => Vec::new(),
         };
         let held = &mut self.held.get_or_insert_with(|| (is_thought, String::new())).1;
         held.push_str(text);
-        if held.len() > SAID_MAX { self.flush() } else { steps }
+        if held.len() > SAID_MAX {
+            steps.extend(self.flush());
+        }
+        steps
     }
 
     fn called(&mut self, call: ToolCall<'_>, first: bool) -> Vec<Step> {
-        if let Some(kind) = &call.kind {
+        if let Some(kind) = call.kind.as_ref().filter(|kind| is_name(kind) && is_name(&call.id)) {
             if self.kinds.len() >= KINDS_MAX {
                 self.kinds.pop_first();
             }
@@ -392,6 +402,13 @@ impl Acp {
         let cancel = json!({"jsonrpc": "2.0", "method": "session/cancel", "params": params}).to_string();
         std::iter::once(cancel).chain(open.iter().map(|id| cancelled(id))).collect()
     }
+}
+
+/// A name as it is kept. One that is cut equals no name that was ordered.
+fn name(text: &str) -> String {
+    let mut name = text.to_owned();
+    cut(&mut name, NAME_MAX);
+    name
 }
 
 /// A call's update has `content` in another shape, which only [`ToolCall`] reads.
@@ -471,6 +488,14 @@ fn cancelled(id: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"outcome":{{"outcome":"cancelled"}}}}}}"#)
 }
 
+/// Refuses the request a line begins with; nothing where it is no request. Its options
+/// are not known, so it is refused as one that cannot be read.
+pub fn refuse_left_out(head: &str, words: &str) -> Option<String> {
+    let head = Head::read(head);
+    let id = head.raw("id").filter(|id| *id != "null")?;
+    head.text("method").map(|_| error(id, -32602, words))
+}
+
 fn first_rejecting(options: &[AskOption]) -> Option<&AskOption> {
     options
         .iter()
@@ -484,8 +509,8 @@ pub fn refuse(native_id: &str, options: &[AskOption]) -> String {
 }
 
 pub fn answer(ask: &Ask, answer: &Answer) -> Result<String, String> {
-    if answer.edited_input.is_some() {
-        return Err("This agent takes no edited input.".to_owned());
+    if answer.edited_input.is_some() || answer.content.is_some() || !answer.grants.is_empty() {
+        return Err("This agent takes one of the answers it offers, and nothing else.".to_owned());
     }
     let approves = answer.outcome == Outcome::Approve;
     let id = match &answer.option_id {
@@ -550,7 +575,7 @@ mod tests {
 
     fn decided(outcome: Outcome, option: Option<&str>) -> Answer {
         let option_id = option.map(str::to_owned);
-        Answer { outcome, option_id, edited_input: None, message: None, stop: false }
+        Answer { option_id, ..Answer::plain(outcome) }
     }
 
     #[test]

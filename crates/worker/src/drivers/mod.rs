@@ -4,16 +4,19 @@
 
 pub mod acp;
 pub mod claude;
+mod head;
 
 use domain::{
-    approval::AskOption,
+    approval::{AskOption, Grant},
     decision::{Answer, NOBODY_ANSWERED, Outcome, REJECTED_WITHOUT_WORDS},
     event::{EVENT_TEXT_MAX, EventBody, cut},
-    id::RunId,
+    id::{DecisionId, RunId},
     run::RunStatus,
 };
 use link::message::Bytes;
 use serde::{Deserialize, Serialize};
+
+use crate::journal::Intent;
 
 /// What a line of a harness comes to.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +58,28 @@ pub struct Ask {
     /// The agent's own words about it.
     pub words: Option<String>,
     pub options: Vec<AskOption>,
+    /// What the sub-agent is called and was told to do.
+    #[serde(default)]
+    pub sub_agent_title: Option<String>,
+    /// What the harness suggests to allow besides, until its process ends.
+    #[serde(default)]
+    pub grants: Vec<Grant>,
+}
+
+/// An answer as a harness takes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    pub line: String,
+    /// A line that follows it, for what the harness itself does not tell its model.
+    pub follow_up: Option<String>,
+    /// The permission modes this answer allows the harness to go over to.
+    pub modes: Vec<String>,
+}
+
+impl From<String> for Answered {
+    fn from(line: String) -> Self {
+        Self { line, follow_up: None, modes: Vec::new() }
+    }
 }
 
 /// The driver of one harness process.
@@ -123,12 +148,68 @@ impl Driver {
         }
     }
 
-    /// The line that answers a request. The error is a sentence: why this answer cannot
-    /// be given to this request.
-    pub fn answer(&self, ask: &Ask, answer: &Answer) -> Result<String, String> {
+    /// The answer to a request. The error is a sentence: why this answer cannot be given
+    /// to this request.
+    pub fn answer(&self, ask: &Ask, decision: DecisionId, answer: &Answer) -> Result<Answered, String> {
         match self {
-            Self::Claude(_) => claude::answer(ask, answer),
-            Self::Acp(_) => acp::answer(ask, answer),
+            Self::Claude(d) => d.answer(ask, decision, answer),
+            Self::Acp(_) => acp::answer(ask, answer).map(Answered::from),
+        }
+    }
+
+    /// An answer is about to be handed over: what it allows and what follows it.
+    pub fn answering(&mut self, intent: &Intent) {
+        match self {
+            Self::Claude(d) => d.answering(intent),
+            Self::Acp(_) => {}
+        }
+    }
+
+    /// Whether a refusal shows as the result of its call. Then a run is stopped only
+    /// after that, so that the words of the refusal are kept.
+    pub const fn shows_refusals(&self) -> bool {
+        matches!(self, Self::Claude(_))
+    }
+
+    /// What is to be said of a run whose turn is over and whose background work has
+    /// ended just now, unless the harness begins a turn by itself.
+    pub fn settles(&self) -> Option<(RunStatus, Option<String>)> {
+        match self {
+            Self::Claude(d) => d.settles(),
+            Self::Acp(_) => None,
+        }
+    }
+
+    /// What is to be said of a run of which only background work goes on.
+    pub fn in_background(&self) -> Option<(RunStatus, Option<String>)> {
+        match self {
+            Self::Claude(d) => d.in_background(),
+            Self::Acp(_) => None,
+        }
+    }
+
+    /// The run was ended while background work went on: nothing more of it is awaited.
+    pub fn let_go(&mut self) {
+        match self {
+            Self::Claude(d) => d.let_go(),
+            Self::Acp(_) => {}
+        }
+    }
+
+    /// Whether nothing at all goes on, so that the process may be ended.
+    pub fn rests(&self) -> bool {
+        match self {
+            Self::Claude(d) => d.rests(),
+            Self::Acp(_) => true,
+        }
+    }
+
+    /// Whether its process can take another prompt as it is: its permission mode is the
+    /// ordered one, or one a person has granted.
+    pub fn suits(&self) -> bool {
+        match self {
+            Self::Claude(d) => d.suits(),
+            Self::Acp(_) => true,
         }
     }
 
@@ -140,10 +221,19 @@ impl Driver {
         }
     }
 
+    /// The line that refuses what a line asked for of which only the beginning is known;
+    /// nothing where it asked for nothing.
+    pub fn refuse_left_out(&self, head: &str) -> Option<String> {
+        match self {
+            Self::Claude(_) => claude::refuse_left_out(head, TOO_LARGE),
+            Self::Acp(_) => acp::refuse_left_out(head, TOO_LARGE),
+        }
+    }
+
     /// Lines that stop the present turn; `open` are the requests not answered.
     pub fn cancel(&mut self, run: RunId, open: &[String]) -> Vec<String> {
         match self {
-            Self::Claude(_) => vec![claude::interrupt(run)],
+            Self::Claude(d) => d.cancel(run),
             Self::Acp(d) => d.cancel(open),
         }
     }
@@ -167,6 +257,10 @@ impl Driver {
         matches!(self, Self::Claude(_))
     }
 }
+
+/// What the model is told of a request that cannot be shown.
+pub const TOO_LARGE: &str =
+    "This request is too large to be shown to a person, so it was not allowed. Use smaller steps.";
 
 /// What a refusal says to the model.
 fn words_of(answer: &Answer) -> &str {

@@ -10,7 +10,7 @@ pub mod spool;
 pub mod wire;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, VecDeque},
     io::{self, Read as _, Write as _},
     os::unix::process::ExitStatusExt as _,
     path::Path,
@@ -30,15 +30,19 @@ use tokio::{
 };
 
 use self::{
-    spool::{Kept, LINE_MAX, Spool},
+    spool::{HEAD_MAX, Kept, LINE_MAX, Spool},
     wire::{Birth, Exit, FromHolder, Held, Launch, ToHolder},
 };
-use crate::folder::write_whole;
+use crate::{folder::write_whole, tether::own_program};
 
 /// The end of standard error that is kept, in bytes.
 const STDERR_MAX: usize = 64 * 1024;
 /// How long output is still read after the harness ended: what it started may hold the pipe.
 const DRAIN: Duration = Duration::from_secs(1);
+/// Ids of lines to the harness that are remembered.
+const TAKEN_MAX: usize = 10_000;
+/// Between two tries to keep a line the disk had no room for.
+const ROOM: Duration = Duration::from_secs(1);
 /// How long a holder waits for a worker to take the exit status.
 const EXIT_KEPT: Duration = Duration::from_hours(24);
 
@@ -48,14 +52,50 @@ enum Input {
     Close,
 }
 
+/// The ids of lines taken, the newest of them, each with whether it was handed over. A
+/// worker sends a line again only when its predecessor died before it was confirmed, so
+/// one that so many others have followed is not sent again.
+#[derive(Default)]
+struct Taken {
+    all: HashMap<String, bool>,
+    order: VecDeque<String>,
+}
+
+impl Taken {
+    /// Whether it is new.
+    fn take(&mut self, id: &str) -> bool {
+        if self.all.contains_key(id) {
+            return false;
+        }
+        if self.order.len() == TAKEN_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.all.remove(&oldest);
+        }
+        self.order.push_back(id.to_owned());
+        self.all.insert(id.to_owned(), false);
+        true
+    }
+
+    fn written(&mut self, id: &str) {
+        if let Some(written) = self.all.get_mut(id) {
+            *written = true;
+        }
+    }
+
+    fn is_written(&self, id: &str) -> bool {
+        self.all.get(id) == Some(&true)
+    }
+}
+
 struct Inner {
     spool: Spool,
     stderr: Vec<u8>,
     exit: Option<Exit>,
-    /// Ids of lines taken for the harness, so that none is handed over twice.
-    taken: HashSet<String>,
-    /// Those that were handed over.
-    written: HashSet<String>,
+    /// A line was read that the disk has no room for.
+    waits_for_room: bool,
+    /// Lines taken for the harness, so that none is handed over twice.
+    taken: Taken,
     /// Where confirmations of the present connection go.
     confirm: Option<mpsc::UnboundedSender<FromHolder>>,
 }
@@ -67,6 +107,15 @@ struct Shared {
     over: Notify,
     held: Held,
     input: mpsc::UnboundedSender<Input>,
+}
+
+impl Inner {
+    /// Keeps a line; with `left_out` bytes, only that there was one of so many bytes.
+    fn keep(&mut self, line: &[u8], left_out: u64) -> io::Result<()> {
+        let kept = if left_out == 0 { self.spool.append(line) } else { self.spool.leave_out(left_out, line) };
+        self.waits_for_room = kept.is_err();
+        kept
+    }
 }
 
 impl Shared {
@@ -121,8 +170,8 @@ async fn run(launch: Launch) -> io::Result<()> {
             spool,
             stderr: Vec::new(),
             exit: None,
-            taken: HashSet::new(),
-            written: HashSet::new(),
+            waits_for_room: false,
+            taken: Taken::default(),
             confirm: None,
         }),
         changed: Notify::new(),
@@ -130,10 +179,17 @@ async fn run(launch: Launch) -> io::Result<()> {
         held: held.clone(),
         input,
     });
-    write_whole(&launch.folder.join("holder.json"), &serde_json::to_vec(&held)?)?;
+    let description = launch.folder.join("holder.json");
+    if let Err(error) = write_whole(&description, &serde_json::to_vec(&held)?) {
+        // Nobody could find it again.
+        kill(pid);
+        let _ = std::fs::remove_file(&launch.socket);
+        return tell(&Birth::Failed(at("cannot write", &description, error)));
+    }
     if tell(&Birth::Held(held)).is_err() {
         // The worker died before it could know of this harness: nobody will ask for it.
         kill(pid);
+        let _ = std::fs::remove_file(&launch.socket);
         return Ok(());
     }
     tokio::spawn(feed(Arc::clone(&shared), stdin, inputs));
@@ -176,15 +232,18 @@ async fn run(launch: Launch) -> io::Result<()> {
     Ok(())
 }
 
+fn at(what: &str, path: &Path, error: io::Error) -> String {
+    format!("{what} {}: {error}", path.display())
+}
+
 fn prepare(launch: &Launch) -> Result<(Child, UnixListener, Spool), String> {
-    let at = |what: &str, path: &Path, e: io::Error| format!("{what} {}: {e}", path.display());
     let spool_path = launch.folder.join("spool");
     let spool = Spool::create(spool_path.clone()).map_err(|e| at("cannot write", &spool_path, e))?;
     let _ = std::fs::remove_file(&launch.socket);
     let listener =
         UnixListener::bind(&launch.socket).map_err(|e| at("cannot listen at", &launch.socket, e))?;
-    let own = std::env::current_exe().map_err(|e| e.to_string())?;
-    let child = Command::new(own)
+    let child = Command::new(own_program().map_err(|e| e.to_string())?)
+        .arg0("countersign-worker")
         .arg("tether")
         .arg("--parent")
         .arg(std::process::id().to_string())
@@ -221,7 +280,8 @@ async fn finish_reading(shared: &Shared, mut reading: JoinHandle<()>) {
         if timeout(DRAIN, &mut reading).await.is_ok() {
             return;
         }
-        if !shared.lock().spool.is_full() {
+        let inner = shared.lock();
+        if !inner.spool.is_full() && !inner.waits_for_room {
             reading.abort();
             return;
         }
@@ -231,6 +291,7 @@ async fn finish_reading(shared: &Shared, mut reading: JoinHandle<()>) {
 /// Reads the harness's lines into the spool, and waits while it is full.
 async fn read_lines(shared: Arc<Shared>, stdout: ChildStdout) {
     let mut stdout = BufReader::with_capacity(64 * 1024, stdout);
+    // Of a line that is too long only the first bytes stay in `line`.
     let (mut line, mut skipped) = (Vec::new(), 0_usize);
     loop {
         while shared.lock().spool.is_full() {
@@ -246,18 +307,25 @@ async fn read_lines(shared: Arc<Shared>, stdout: ChildStdout) {
         if skipped == 0 && line.len() + taken <= LINE_MAX {
             line.extend_from_slice(&buffer[..taken]);
         } else {
-            skipped += std::mem::take(&mut line).len() + taken;
+            if skipped == 0 {
+                skipped = line.len();
+                line.truncate(HEAD_MAX);
+                line.shrink_to_fit();
+            }
+            skipped += taken;
         }
         stdout.consume(taken + usize::from(end.is_some()));
         if end.is_some() {
             let line = std::mem::take(&mut line);
-            let kept = match std::mem::take(&mut skipped) {
-                0 => shared.lock().spool.append(line),
-                bytes => shared.lock().spool.leave_out(bytes as u64),
-            };
-            if kept.is_err() {
-                // Lines that cannot be kept must not be lost in silence: the pipe fills, the harness waits.
-                std::future::pending::<()>().await;
+            let bytes = std::mem::take(&mut skipped);
+            loop {
+                let kept = shared.lock().keep(&line, bytes as u64);
+                if kept.is_ok() {
+                    break;
+                }
+                // A line that cannot be kept must not be lost in silence: the pipe fills, the
+                // harness waits until there is room.
+                sleep(ROOM).await;
             }
             shared.changed.notify_waiters();
         }
@@ -278,7 +346,7 @@ async fn feed(shared: Arc<Shared>, stdin: ChildStdin, mut inputs: mpsc::Unbounde
                 };
                 let mut inner = shared.lock();
                 let report = if handed {
-                    inner.written.insert(id.clone());
+                    inner.taken.written(&id);
                     FromHolder::Written { id }
                 } else {
                     FromHolder::WriteFailed { id }
@@ -361,9 +429,9 @@ fn take(shared: &Shared, from: &mpsc::UnboundedSender<u64>, line: &str) {
                 if let Some(confirm) = &inner.confirm {
                     let _ = confirm.send(FromHolder::WriteFailed { id });
                 }
-            } else if inner.taken.insert(id.clone()) {
+            } else if inner.taken.take(&id) {
                 let _ = shared.input.send(Input::Line { id, text });
-            } else if inner.written.contains(&id)
+            } else if inner.taken.is_written(&id)
                 && let Some(confirm) = &inner.confirm
             {
                 let _ = confirm.send(FromHolder::Written { id });
@@ -420,8 +488,8 @@ async fn stream_lines(
                         Kept::Line(bytes) => {
                             send(&mut write, &FromHolder::Line { offset, next }, Some(&bytes)).await
                         }
-                        Kept::LeftOut(bytes) => {
-                            send(&mut write, &FromHolder::LeftOut { offset, next, bytes }, None).await
+                        Kept::LeftOut(bytes, head) => {
+                            send(&mut write, &FromHolder::LeftOut { offset, next, bytes, head }, None).await
                         }
                     };
                     if sent.is_err() {
@@ -466,4 +534,25 @@ async fn send(
         bytes.push(b'\n');
     }
     write.write_all(&bytes).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_taken_once_and_the_ids_do_not_pile_up() {
+        let mut taken = Taken::default();
+        assert!(taken.take("answer:1") && !taken.take("answer:1") && !taken.is_written("answer:1"));
+        taken.written("answer:1");
+        assert!(taken.is_written("answer:1"));
+        for n in 0..TAKEN_MAX - 1 {
+            taken.take(&n.to_string());
+        }
+        assert!(!taken.take("answer:1"));
+        for n in 0..3 * TAKEN_MAX {
+            taken.take(&n.to_string());
+        }
+        assert_eq!((taken.all.len(), taken.order.len()), (TAKEN_MAX, TAKEN_MAX));
+    }
 }

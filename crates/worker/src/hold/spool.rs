@@ -2,19 +2,22 @@
 //!
 //! Offsets count from the harness's first byte; `base` is where the file begins.
 //! Lines that cannot be kept (too long, not UTF-8) are stored as a mark: a byte that
-//! no JSON line begins with, and the number of bytes left out.
+//! no JSON line begins with, the number of bytes, and how the line begins. A permission
+//! request names its id there, so that it can be refused.
 
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::FileExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use crate::folder::private;
 
 /// The longest line that is kept, in bytes.
 pub const LINE_MAX: usize = 8 * 1024 * 1024;
+/// Bytes kept of the beginning of a line that is left out.
+pub const HEAD_MAX: usize = 4 * 1024;
 /// Bytes not yet posted beyond which the harness is no longer read.
 pub const SPOOL_MAX: u64 = 64 * 1024 * 1024;
 /// Posted bytes at the head that make it worth rewriting the file.
@@ -34,7 +37,8 @@ pub struct Spool {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kept {
     Line(Vec<u8>),
-    LeftOut(u64),
+    /// So many bytes, beginning with these.
+    LeftOut(u64, String),
 }
 
 impl Spool {
@@ -57,22 +61,27 @@ impl Spool {
     }
 
     /// Appends a line, given without its line feed.
-    pub fn append(&mut self, mut line: Vec<u8>) -> io::Result<()> {
-        if line.len() > LINE_MAX || line.first() == Some(&MARK) || std::str::from_utf8(&line).is_err() {
-            return self.leave_out(line.len() as u64);
+    pub fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        if line.len() > LINE_MAX || line.first() == Some(&MARK) || std::str::from_utf8(line).is_err() {
+            return self.leave_out(line.len() as u64, line);
         }
-        line.push(b'\n');
-        self.put(&line)
+        self.put(line)
     }
 
-    /// Appends a mark for a line of that many bytes.
-    pub fn leave_out(&mut self, bytes: u64) -> io::Result<()> {
-        self.put(format!("\u{1}{bytes}\n").as_bytes())
+    /// Appends a mark for a line of that many bytes that begins with `head`.
+    pub fn leave_out(&mut self, bytes: u64, head: &[u8]) -> io::Result<()> {
+        let head = &head[..head.len().min(HEAD_MAX)];
+        let head = head.utf8_chunks().next().map_or("", |whole| whole.valid());
+        self.put(format!("\u{1}{bytes} {head}").as_bytes())
     }
 
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)?;
-        self.end += bytes.len() as u64;
+    /// Appends a line whole or not at all: what is there of one that did not fit is written
+    /// over by the next try.
+    fn put(&mut self, line: &[u8]) -> io::Result<()> {
+        let at = self.end - self.base;
+        self.file.write_all_at(line, at)?;
+        self.file.write_all_at(b"\n", at + line.len() as u64)?;
+        self.end += line.len() as u64 + 1;
         Ok(())
     }
 
@@ -98,8 +107,10 @@ impl Spool {
         }
         let next = offset.max(self.base) + line.len() as u64 + 1;
         let kept = match line.split_first() {
-            Some((&MARK, digits)) => {
-                Kept::LeftOut(String::from_utf8_lossy(digits).parse().unwrap_or_default())
+            Some((&MARK, mark)) => {
+                let mark = String::from_utf8_lossy(mark);
+                let (bytes, head) = mark.split_once(' ').unwrap_or((&mark, ""));
+                Kept::LeftOut(bytes.parse().unwrap_or_default(), head.to_owned())
             }
             _ => Kept::Line(line),
         };
@@ -113,23 +124,35 @@ impl Spool {
             return Ok(());
         }
         let new = self.path.with_extension("new");
-        let mut file = open(&new)?;
-        let (mut at, mut buffer) = (self.posted - self.base, vec![0; 64 * 1024]);
-        loop {
-            let n = self.file.read_at(&mut buffer, at)?;
+        let trimmed = self.copy_to(&new);
+        if trimmed.is_err() {
+            // There was no room for both; half a copy would only take more.
+            let _ = std::fs::remove_file(&new);
+        }
+        (self.file, self.base) = (trimmed?, self.posted);
+        Ok(())
+    }
+
+    /// Puts what is not posted into a new file in the place of this one.
+    fn copy_to(&self, new: &Path) -> io::Result<File> {
+        let mut file = open(new)?;
+        let (mut at, end) = (self.posted - self.base, self.end - self.base);
+        let mut buffer = vec![0; 64 * 1024];
+        while at < end {
+            let most = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
+            let n = self.file.read_at(&mut buffer[..most], at)?;
             if n == 0 {
-                break;
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
             file.write_all(&buffer[..n])?;
             at += n as u64;
         }
-        std::fs::rename(&new, &self.path)?;
-        (self.file, self.base) = (file, self.posted);
-        Ok(())
+        std::fs::rename(new, &self.path)?;
+        Ok(file)
     }
 }
 
-fn open(path: &PathBuf) -> io::Result<File> {
+fn open(path: &Path) -> io::Result<File> {
     private(OpenOptions::new().read(true).write(true).create(true).truncate(true)).open(path)
 }
 
@@ -141,20 +164,20 @@ mod tests {
     fn lines_read_back_after_trimming_at_the_same_offsets() {
         let path = std::env::temp_dir().join(format!("cs-spool-{}", uuid::Uuid::new_v4()));
         let mut spool = Spool::create(path.clone()).unwrap();
-        spool.append(b"one".to_vec()).unwrap();
-        spool.append(vec![b'x'; 5 * 1024 * 1024]).unwrap();
+        spool.append(b"one").unwrap();
+        spool.append(&vec![b'x'; 5 * 1024 * 1024]).unwrap();
         let at = spool.end();
-        spool.append(b"three".to_vec()).unwrap();
-        spool.append(vec![0xff]).unwrap();
-        spool.leave_out(9_000_000).unwrap();
+        spool.append(b"three").unwrap();
+        spool.append(&[0xff]).unwrap();
+        spool.leave_out(9_000_000, "{\"id\": 1, \"é".as_bytes().split_last().unwrap().1).unwrap();
         spool.posted(at).unwrap();
         assert_eq!(spool.start(), at);
         let (line, next) = spool.read(at).unwrap().unwrap();
         assert_eq!(line, Kept::Line(b"three".to_vec()));
         let (line, next) = spool.read(next).unwrap().unwrap();
-        assert_eq!(line, Kept::LeftOut(1));
+        assert_eq!(line, Kept::LeftOut(1, String::new()));
         let (line, next) = spool.read(next).unwrap().unwrap();
-        assert_eq!(line, Kept::LeftOut(9_000_000));
+        assert_eq!(line, Kept::LeftOut(9_000_000, "{\"id\": 1, \"".to_owned()));
         assert_eq!(spool.read(next).unwrap(), None);
         assert!(std::fs::metadata(&path).unwrap().len() < 100);
         std::fs::remove_file(path).unwrap();
@@ -165,7 +188,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("cs-spool-{}", uuid::Uuid::new_v4()));
         let mut spool = Spool::create(path.clone()).unwrap();
         while !spool.is_full() {
-            spool.append(vec![b'x'; LINE_MAX]).unwrap();
+            spool.append(&vec![b'x'; LINE_MAX]).unwrap();
         }
         spool.posted(spool.end()).unwrap();
         assert!(!spool.is_full());

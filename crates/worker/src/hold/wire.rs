@@ -63,7 +63,14 @@ pub enum FromHolder {
     /// A line of the harness from byte `offset` on; the next one begins at `next`.
     Line { offset: u64, next: u64 },
     /// A line that was too long or not UTF-8, left out.
-    LeftOut { offset: u64, next: u64, bytes: u64 },
+    LeftOut {
+        offset: u64,
+        next: u64,
+        bytes: u64,
+        /// How it begins, as far as that is text. A holder of an older worker says nothing.
+        #[serde(default)]
+        head: String,
+    },
     /// The line with this id was handed to the harness.
     Written { id: String },
     /// The line with this id could not be handed over: the harness closed its input.

@@ -1,5 +1,5 @@
 //! The same with the real Claude Code against a scripted endpoint. Needs `CLAUDE_BIN`
-//! and says loudly when it is not there; the endpoint is a few lines of this file.
+//! and says loudly when it is not there.
 
 use std::{io::Write as _, path::Path, time::Duration};
 
@@ -7,15 +7,21 @@ use domain::{event::EventBody, run::RunStatus};
 use link::message::{CancelOutcome, EffectKind, ResolveOutcome};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    net::{TcpListener, TcpStream},
+
+use crate::{
+    endpoint::Endpoint,
+    world::{World, approve, reject},
 };
 
-use crate::world::{World, approve, reject};
-
 /// A world with Claude Code, or nothing where it is not installed.
-async fn world() -> Option<World> {
+pub async fn world() -> Option<World> {
+    let key = [("ANTHROPIC_API_KEY", "dummy".to_owned())];
+    world_of(&Endpoint::start().await, &key).await
+}
+
+/// The same against an endpoint of the test's own, with these variables and no key but
+/// what is in them.
+pub async fn world_of(endpoint: &Endpoint, vars: &[(&str, String)]) -> Option<World> {
     let bin = std::env::var("CLAUDE_BIN").ok().filter(|p| Path::new(p).is_file());
     let Some(bin) = bin else {
         // Straight to the stream: the test harness swallows the macros' output.
@@ -25,130 +31,22 @@ async fn world() -> Option<World> {
         );
         return None;
     };
-    let port = endpoint().await;
     let home = std::env::temp_dir().join(format!("cs-claude-home-{}", uuid::Uuid::new_v4().simple()));
     std::fs::create_dir_all(&home).unwrap();
     let env = [
         ("CLAUDE_BIN", bin),
         ("HOME", home.display().to_string()),
         ("CLAUDE_CONFIG_DIR", home.join("config").display().to_string()),
-        ("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}")),
-        ("ANTHROPIC_API_KEY", "dummy".to_owned()),
+        ("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", endpoint.port)),
     ];
-    let env = env.map(|(name, value)| (name.to_owned(), value));
-    let mut world = World::new("claude", "default", env.to_vec()).await;
+    let vars = env.iter().chain(vars).map(|(name, value)| ((*name).to_owned(), value.clone()));
+    let mut world = World::new("claude", "default", vars.collect()).await;
     world.litter.push(home);
     Some(world)
 }
 
-/// An endpoint whose model plays the turns written in the prompt after `SCRIPT:`; which
-/// turn it is, is the number of its answers since.
-async fn endpoint() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve(stream));
-        }
-    });
-    port
-}
-
-async fn serve(stream: TcpStream) -> Option<()> {
-    let mut stream = BufReader::new(stream);
-    loop {
-        let (mut length, mut line) = (0, String::new());
-        loop {
-            line.clear();
-            if stream.read_line(&mut line).await.ok()? == 0 {
-                return None;
-            }
-            let lower = line.to_ascii_lowercase();
-            if let Some(value) = lower.strip_prefix("content-length:") {
-                length = value.trim().parse().ok()?;
-            }
-            if line.trim().is_empty() {
-                break;
-            }
-        }
-        let mut bytes = vec![0; length];
-        stream.read_exact(&mut bytes).await.ok()?;
-        let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        let answer = turn(&body);
-        let head = "HTTP/1.1 200 OK\r\nconnection: keep-alive\r\nrequest-id: req_test\r\n";
-        let text = if body["stream"] == true {
-            let events = events(&answer);
-            format!(
-                "{head}content-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{events}",
-                events.len()
-            )
-        } else {
-            format!("{head}content-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}")
-        };
-        stream.get_mut().write_all(text.as_bytes()).await.ok()?;
-    }
-}
-
-fn texts(message: &Value) -> String {
-    match &message["content"] {
-        Value::String(text) => text.clone(),
-        blocks => blocks
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|b| b["text"].as_str())
-            .collect::<Vec<_>>()
-            .join("\n"),
-    }
-}
-
-/// What the model says next, as content blocks.
-fn turn(body: &Value) -> Vec<Value> {
-    let empty = Vec::new();
-    let messages = body["messages"].as_array().unwrap_or(&empty);
-    for (i, message) in messages.iter().enumerate().rev() {
-        let text = texts(message);
-        let Some((_, script)) = text.split_once("SCRIPT:").filter(|_| message["role"] == "user") else {
-            continue;
-        };
-        let script = script.lines().next().unwrap_or_default();
-        let turns: Vec<Vec<Value>> = serde_json::from_str(script).unwrap_or_default();
-        let n = messages[i + 1..].iter().filter(|m| m["role"] == "assistant").count();
-        return turns.get(n).cloned().unwrap_or_else(|| vec![json!({"text": "over"})]);
-    }
-    vec![json!({"text": "ok"})]
-}
-
-fn events(blocks: &[Value]) -> String {
-    let mut all = Vec::new();
-    let usage = json!({"input_tokens": 1, "output_tokens": 1});
-    let id = uuid::Uuid::new_v4().simple().to_string();
-    let calls = blocks.iter().any(|b| b["tool"].is_string());
-    all.push(json!({"type": "message_start", "message": {"id": format!("msg_{id}"), "type": "message",
-        "role": "assistant", "model": "test", "content": [], "stop_reason": null, "stop_sequence": null, "usage": usage}}));
-    for (index, block) in blocks.iter().enumerate() {
-        let (start, delta) = if let Some(tool) = block["tool"].as_str() {
-            (
-                json!({"type": "tool_use", "id": format!("toolu_{}_{index}", &id[..12]), "name": tool, "input": {}}),
-                json!({"type": "input_json_delta", "partial_json": block["input"].to_string()}),
-            )
-        } else {
-            (json!({"type": "text", "text": ""}), json!({"type": "text_delta", "text": block["text"]}))
-        };
-        all.push(json!({"type": "content_block_start", "index": index, "content_block": start}));
-        all.push(json!({"type": "content_block_delta", "index": index, "delta": delta}));
-        all.push(json!({"type": "content_block_stop", "index": index}));
-    }
-    let stop = if calls { "tool_use" } else { "end_turn" };
-    all.push(json!({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null}, "usage": {"output_tokens": 1}}));
-    all.push(json!({"type": "message_stop"}));
-    let lines: Vec<String> =
-        all.iter().map(|e| format!("event: {}\ndata: {e}\n\n", e["type"].as_str().unwrap())).collect();
-    lines.concat()
-}
-
 /// A prompt that makes the model append lines to files, each by its own call.
-fn appending(world: &World, names: &[&str]) -> String {
+pub fn appending(world: &World, names: &[&str]) -> String {
     let work = world.folder.join("work").display().to_string();
     let call = |name: &&str| json!([{"tool": "Bash", "input": {"command": format!("echo ran >> {work}/{name}"), "description": "List files"}}]);
     let mut turns: Vec<Value> = names.iter().map(call).collect();
@@ -156,7 +54,7 @@ fn appending(world: &World, names: &[&str]) -> String {
     format!("SCRIPT:{}", json!(turns))
 }
 
-fn output(world: &World) -> Vec<(String, bool)> {
+pub fn output(world: &World) -> Vec<(String, bool)> {
     let seen = world.server.seen.lock().unwrap();
     let returned = seen.events.iter().filter_map(|e| match &e.body {
         EventBody::Returned { output, is_error, .. } => Some((output.clone(), *is_error)),
@@ -308,16 +206,4 @@ async fn a_proper_end_ends_the_program_without_another_call_of_the_model() {
     assert_eq!((status, detail.as_deref()), (RunStatus::Error, Some("The worker was stopped.")));
     assert_eq!(world.file("x"), None);
     assert!(!world.server.seen.lock().unwrap().said().contains("the end"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_question_is_refused_in_words_and_not_answered_with_nothing() {
-    let Some(world) = world().await else { return };
-    let question = json!({"questions": [{"question": "Which?", "header": "H", "multiSelect": false,
-        "options": [{"label": "a", "description": "a"}, {"label": "b", "description": "b"}]}]});
-    let script = json!([[{"tool": "AskUserQuestion", "input": question}], [{"text": "the end"}]]);
-    let run = world.begin(&format!("SCRIPT:{script}")).await;
-    assert_eq!(world.ended(run).await.0, RunStatus::Completed);
-    assert!(output(&world)[0].0.contains("plain text"));
-    assert!(world.server.seen.lock().unwrap().requests.is_empty());
 }

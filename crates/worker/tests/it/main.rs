@@ -4,7 +4,27 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod claude;
+mod claude_answers;
+mod claude_life;
+mod claude_settings;
+mod cuts;
+mod deaths;
 mod demo;
+mod dialogue;
+mod endpoint;
+mod fuzz;
+mod hostile;
+mod lines;
+mod room;
 mod scripted;
 mod server;
+mod superseded;
+mod waits;
 mod world;
+
+/// Says loudly that something was not tested. Straight to the stream: the test harness
+/// swallows the macros' output.
+fn skipped(why: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}.");
+}

@@ -14,7 +14,7 @@ use futures::{SinkExt as _, StreamExt as _};
 use link::{
     frame::{Frame, Message as LinkMessage, RpcError, UNAVAILABLE, body},
     message::{
-        Acknowledge, Effect, EffectKind, Hello, PermissionRequest, PermissionStored, SessionEvent,
+        Acknowledge, Effect, EffectKind, Heartbeat, Hello, PermissionRequest, PermissionStored, SessionEvent,
         SessionVerdict, Verdict, WINDOW, Welcome, Withdrawn,
     },
     sequence::{Arrival, arrival},
@@ -39,6 +39,19 @@ use worker::uplink::{CallError, Link};
 pub const TOKEN: &str = "cs_worker_good";
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Where the server cuts a link, counted over all links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Instead of taking the nth frame of the worker.
+    BeforeTaking(u32),
+    /// After the nth frame was stored, before anything is said about it.
+    AfterTaking(u32),
+    /// Instead of sending the nth frame.
+    BeforeSending(u32),
+    /// After the nth frame was sent.
+    AfterSending(u32),
+}
+
 /// What a test may look at and change.
 #[derive(Default)]
 pub struct Seen {
@@ -55,11 +68,32 @@ pub struct Seen {
     pub keep_acks: bool,
     pub verdict: Option<Verdict>,
     pub refuse_links: bool,
+    /// Where the next link is cut; gone once it was.
+    pub cut: Option<Cut>,
+    /// Frames taken and sent over all links.
+    taken: u32,
+    sent: u32,
+    pub lease_ttl_s: Option<u64>,
     link: Option<Link>,
     close: Option<mpsc::UnboundedSender<u16>>,
 }
 
 impl Seen {
+    fn next_taken(&mut self) -> u32 {
+        self.taken += 1;
+        self.taken
+    }
+
+    fn next_sent(&mut self) -> u32 {
+        self.sent += 1;
+        self.sent
+    }
+
+    /// Whether the link is cut here.
+    fn cuts(&mut self, here: Cut) -> bool {
+        self.cut.take_if(|cut| *cut == here).is_some()
+    }
+
     pub fn stored(&self, key: SessionId) -> i64 {
         self.events.iter().filter(|e| e.key == key).map(|e| e.seq).max().unwrap_or_default()
     }
@@ -119,13 +153,22 @@ impl Server {
         let (out, mut frames) = mpsc::unbounded_channel::<String>();
         let (close, mut closes) = mpsc::unbounded_channel::<u16>();
         let link = Link::new(out).with_epoch(epoch);
+        let seen = Arc::clone(&self.seen);
         let mut writing = tokio::spawn(async move {
             loop {
                 tokio::select! {
-                    frame = frames.recv() => match frame {
-                        Some(frame) => if sink.send(Message::text(frame)).await.is_err() { return },
-                        None => return,
-                    },
+                    frame = frames.recv() => {
+                        let Some(frame) = frame else { return };
+                        let n = seen.lock().unwrap().next_sent();
+                        let is_cut = seen.lock().unwrap().cuts(Cut::BeforeSending(n));
+                        if is_cut || sink.send(Message::text(frame)).await.is_err() {
+                            return;
+                        }
+                        let is_cut = seen.lock().unwrap().cuts(Cut::AfterSending(n));
+                        if is_cut {
+                            return;
+                        }
+                    }
                     Some(code) = closes.recv() => {
                         if code > 0 {
                             let frame = CloseFrame { code: CloseCode::from(code), reason: "".into() };
@@ -144,17 +187,31 @@ impl Server {
             };
             let Some(Ok(message)) = message else { break };
             let Message::Text(text) = message else { continue };
+            let n = self.seen.lock().unwrap().next_taken();
+            if self.seen.lock().unwrap().cuts(Cut::BeforeTaking(n)) {
+                break;
+            }
             match Frame::parse(&text).unwrap() {
                 Frame::Answer { id, result } => link.answered(id, result),
                 Frame::Notify { method, params } => {
                     if method == SessionEvent::METHOD {
                         self.event(&link, body(&params).unwrap());
+                    } else if method == Heartbeat::METHOD {
+                        link.notify(&Heartbeat {});
                     }
                 }
                 Frame::Call { id, method, params } => self.called(&link, id, &method, &params),
             }
             self.changed.notify_waiters();
+            if self.seen.lock().unwrap().cuts(Cut::AfterTaking(n)) {
+                break;
+            }
         }
+        writing.abort();
+        link.close();
+        let mut seen = self.seen.lock().unwrap();
+        seen.link = seen.link.take().filter(|l| l.epoch != epoch);
+        self.changed.notify_waiters();
         Some(())
     }
 
@@ -189,7 +246,7 @@ impl Server {
                     protocol_version: 1,
                     epoch: link.epoch,
                     worker_name: "test".into(),
-                    lease_ttl_s: 45,
+                    lease_ttl_s: seen.lease_ttl_s.unwrap_or(45),
                     heartbeat_s: 15,
                     max_frame: link::frame::MAX_FRAME,
                     window: WINDOW,
@@ -255,6 +312,17 @@ impl Server {
     pub async fn call<M: LinkMessage>(&self, message: &M) -> Result<M::Reply, CallError> {
         let link = self.seen.lock().unwrap().link.clone().expect("a worker is linked");
         link.call(message).await
+    }
+
+    /// A call as the real server makes it: given up with its link, to be made again.
+    pub async fn try_call<M: LinkMessage>(&self, message: &M) -> Option<Result<M::Reply, CallError>> {
+        let link = self.seen.lock().unwrap().link.clone()?;
+        timeout(Duration::from_secs(3), link.call(message)).await.ok()
+    }
+
+    /// Waits until something has happened, or a moment has passed.
+    pub async fn changed(&self) {
+        let _ = timeout(Duration::from_millis(20), self.changed.notified()).await;
     }
 
     /// Ends the present link, with a close code or without a word.

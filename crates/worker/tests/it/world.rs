@@ -1,6 +1,10 @@
 //! A worker process with its data folder, and the server it links to.
 
-use std::{path::PathBuf, process::Stdio, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use domain::{
     agent::AgentSpec,
@@ -25,24 +29,21 @@ use crate::server::{Server, TOKEN};
 pub struct World {
     pub server: Server,
     pub folder: PathBuf,
+    /// The worker's data folder.
+    pub data: PathBuf,
     pub session: SessionId,
     pub harness: &'static str,
     pub mode: String,
+    pub asks_everything: bool,
     pub hitl_timeout_s: i64,
-    env: Vec<(String, String)>,
+    pub env: Vec<(String, String)>,
     worker: Option<Child>,
     /// Removed at the end, besides the folder.
     pub litter: Vec<PathBuf>,
 }
 
 pub fn approve(option: Option<&str>) -> Answer {
-    Answer {
-        outcome: Outcome::Approve,
-        option_id: option.map(str::to_owned),
-        edited_input: None,
-        message: None,
-        stop: false,
-    }
+    Answer { option_id: option.map(str::to_owned), ..Answer::plain(Outcome::Approve) }
 }
 
 pub fn reject(option: Option<&str>, message: Option<&str>) -> Answer {
@@ -61,6 +62,12 @@ impl World {
     /// A worker whose demo agent is a shell script that has done the handshake; `body`
     /// goes on with the prompt in `$line`. `ask ID COMMAND` asks for permission.
     pub async fn scripted(body: &str) -> Self {
+        let mut world = Self::scripted_without_worker(body).await;
+        world.start().await;
+        world
+    }
+
+    pub async fn scripted_without_worker(body: &str) -> Self {
         let path = std::env::temp_dir().join(format!("cs-script-{}", Uuid::new_v4().simple()));
         let head = r#"#!/bin/sh
 [ "$1" = --version ] && { echo 1; exit; }
@@ -80,32 +87,43 @@ read -r line
         std::fs::write(&path, format!("{head}{body}\n")).unwrap();
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
         let env = vec![("COUNTERSIGN_DEMO_AGENT".to_owned(), path.display().to_string())];
-        let mut world = Self::new("demo", "ask", env).await;
+        let mut world = Self::without_worker("demo", "ask", env).await;
         world.litter.push(path);
         world
     }
 
     pub async fn new(harness: &'static str, mode: &str, env: Vec<(String, String)>) -> Self {
-        let folder = std::env::temp_dir().join(format!("cs-worker-{}", Uuid::new_v4().simple()));
-        std::fs::create_dir_all(folder.join("work")).unwrap();
-        std::fs::write(folder.join("token"), format!("{TOKEN}\n")).unwrap();
-        let mut world = Self {
-            server: Server::start().await,
-            folder,
-            session: SessionId(Uuid::now_v7()),
-            harness,
-            mode: mode.to_owned(),
-            hitl_timeout_s: 900,
-            env,
-            worker: None,
-            litter: Vec::new(),
-        };
+        let mut world = Self::without_worker(harness, mode, env).await;
         world.start().await;
         world
     }
 
+    pub async fn without_worker(harness: &'static str, mode: &str, env: Vec<(String, String)>) -> Self {
+        let folder = std::env::temp_dir().join(format!("cs-worker-{}", Uuid::new_v4().simple()));
+        std::fs::create_dir_all(folder.join("work")).unwrap();
+        std::fs::write(folder.join("token"), format!("{TOKEN}\n")).unwrap();
+        Self {
+            server: Server::start().await,
+            data: folder.join("data"),
+            folder,
+            session: SessionId(Uuid::now_v7()),
+            harness,
+            mode: mode.to_owned(),
+            asks_everything: false,
+            hitl_timeout_s: 900,
+            env,
+            worker: None,
+            litter: Vec::new(),
+        }
+    }
+
     pub fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_countersign-worker"));
+        self.command_of(Path::new(env!("CARGO_BIN_EXE_countersign-worker")))
+    }
+
+    /// The worker's command, where its program lies elsewhere.
+    pub fn command_of(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
         command
             .arg("run")
             .arg("--server")
@@ -113,7 +131,7 @@ read -r line
             .arg("--token-file")
             .arg(self.folder.join("token"))
             .arg("--data")
-            .arg(self.folder.join("data"))
+            .arg(&self.data)
             .envs(self.env.iter().cloned())
             .stdin(Stdio::null());
         command
@@ -123,6 +141,39 @@ read -r line
         let links = self.server.seen.lock().unwrap().hellos.len();
         self.worker = Some(self.command().spawn().unwrap());
         self.linked(links + 1).await;
+    }
+
+    /// Starts the worker without waiting for its link. `more` is for this life only.
+    pub fn spawn(&mut self, more: &[(&str, String)]) {
+        let mut command = self.command();
+        command.envs(more.iter().map(|(name, value)| (*name, value)));
+        self.worker = Some(command.spawn().unwrap());
+    }
+
+    /// Starts the worker from a program that lies elsewhere.
+    pub fn spawn_from(&mut self, program: &Path) {
+        self.worker = Some(self.command_of(program).spawn().unwrap());
+    }
+
+    /// Starts the worker with its standard error in the file `stderr`.
+    pub fn spawn_logged(&mut self) {
+        let mut command = self.command();
+        command.stderr(std::fs::File::create(self.folder.join("stderr")).unwrap());
+        self.worker = Some(command.spawn().unwrap());
+    }
+
+    /// Whether the worker has ended by itself; it is gone afterwards.
+    pub fn has_died(&mut self) -> bool {
+        let died = self.worker.as_mut().is_some_and(|w| w.try_wait().unwrap().is_some());
+        if died {
+            self.worker = None;
+        }
+        died
+    }
+
+    pub fn worker_pid(&self) -> rustix::process::Pid {
+        let id = self.worker.as_ref().and_then(Child::id).unwrap();
+        rustix::process::Pid::from_raw(id.cast_signed()).unwrap()
     }
 
     pub async fn linked(&self, times: usize) {
@@ -151,23 +202,27 @@ read -r line
     }
 
     pub async fn prompt(&self, run: RunId, text: &str) -> PromptReply {
+        self.server.call(&self.prompting(run, text)).await.unwrap()
+    }
+
+    pub fn prompting(&self, run: RunId, text: &str) -> Prompt {
         let agent = AgentSpec {
             id: AgentId(Uuid::nil()),
             name: "Agent".into(),
             harness: self.harness.into(),
             folder: self.folder.join("work").display().to_string(),
             mode: self.mode.clone(),
+            asks_everything: self.asks_everything,
             hitl_timeout_s: self.hitl_timeout_s,
         };
-        let prompt = Prompt {
+        Prompt {
             key: self.session,
             epoch: self.server.epoch(),
             run,
             agent,
             text: text.into(),
             native_session: None,
-        };
-        self.server.call(&prompt).await.unwrap()
+        }
     }
 
     pub async fn begin(&self, text: &str) -> RunId {
@@ -253,7 +308,7 @@ impl Drop for World {
             let _ = worker.start_kill();
         }
         // What a killed worker left: its holders.
-        let sessions = self.folder.join("data/sessions");
+        let sessions = self.data.join("sessions");
         for session in std::fs::read_dir(sessions).into_iter().flatten().flatten() {
             for process in std::fs::read_dir(session.path()).into_iter().flatten().flatten() {
                 let Ok(text) = std::fs::read(process.path().join("holder.json")) else { continue };
@@ -264,7 +319,7 @@ impl Drop for World {
             }
         }
         // Its own socket folder and no other: by name, and only what is in it of ours.
-        if let Ok(data) = self.folder.join("data").canonicalize() {
+        if let Ok(data) = self.data.canonicalize() {
             let _ = std::fs::remove_dir_all(worker::folder::socket_folder_of(&data));
         }
         if std::thread::panicking() {

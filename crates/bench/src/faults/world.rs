@@ -1,0 +1,428 @@
+//! The product as processes: a database, a server, workers behind proxies. Each can be
+//! killed and started again while the others go on.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use cluster::{Cluster, Source};
+use sqlx::{PgPool, postgres::PgPoolOptions};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+    sync::{Mutex as AsyncMutex, MutexGuard},
+};
+use uuid::Uuid;
+
+use super::proxy::Proxy;
+use crate::{
+    Result,
+    http::{self, Connection},
+    product::{beside, free_address, set_up, site, terminate, worker_token},
+};
+
+/// The shortest time a request may wait for people, in seconds.
+const SHORT_S: i64 = 10;
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How large a world is.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    pub workers: usize,
+    /// Connections of the server to its database.
+    pub connections: usize,
+    /// One worker's agents wait for *Continue Run*, another's have a short time limit.
+    pub mixed: bool,
+}
+
+pub struct World {
+    pub data: PathBuf,
+    pub address: String,
+    pub cookie: String,
+    /// The bench's own connections: for reading what is stored.
+    pub pool: PgPool,
+    pub workers: Vec<Worker>,
+    url: String,
+    size: Size,
+    pub database: AsyncMutex<Option<Cluster>>,
+    pub server: AsyncMutex<Option<Child>>,
+}
+
+pub struct Worker {
+    pub id: Uuid,
+    pub demo: Uuid,
+    pub claude: Uuid,
+    pub proxy: Proxy,
+    pub folder: PathBuf,
+    pub child: AsyncMutex<Option<Child>>,
+    starts: Mutex<Vec<u64>>,
+}
+
+/// Milliseconds since 1970, on the clock the database and the ledgers use too.
+pub fn now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn url_of(cluster: &Cluster) -> String {
+    let options = cluster.options();
+    let socket = options.get_socket().map(|s| s.display().to_string()).unwrap_or_default();
+    format!(
+        "postgres://{}@localhost/{}?host={socket}&sslmode=disable",
+        options.get_username(),
+        options.get_database().unwrap_or_default()
+    )
+}
+
+/// Kills a process at once.
+pub fn kill(pid: i32) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+        // It may have ended in this moment.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+async fn kill_child(child: &mut Option<Child>) {
+    if let Some(mut child) = child.take() {
+        let _ = child.kill().await;
+    }
+}
+
+impl World {
+    /// Everything started, signed in, linked.
+    pub async fn start(size: Size) -> Result<Self> {
+        let data = std::env::temp_dir().join(format!("countersign-faults-{}", Uuid::now_v7()));
+        std::fs::create_dir(&data)?;
+        // The user that runs Postgres passes through.
+        std::fs::set_permissions(&data, std::os::unix::fs::PermissionsExt::from_mode(0o711))?;
+        let cluster =
+            cluster::open(Source::Private { data: data.clone() }, &|line| eprintln!("{line}")).await?;
+        let pool = PgPoolOptions::new()
+            .max_connections(4)
+            .acquire_timeout(Duration::from_secs(5))
+            .connect_with(cluster.options())
+            .await?;
+        let mut world = Self {
+            url: url_of(&cluster),
+            address: free_address()?,
+            cookie: String::new(),
+            pool,
+            workers: Vec::new(),
+            size,
+            database: AsyncMutex::new(Some(cluster)),
+            server: AsyncMutex::new(None),
+            data,
+        };
+        world.begin().await?;
+        Ok(world)
+    }
+
+    async fn begin(&mut self) -> Result<()> {
+        let mut child = self.server_command()?.stdout(Stdio::piped()).spawn()?;
+        let mut lines = BufReader::new(child.stdout.take().ok_or("no stdout")?).lines();
+        let token = loop {
+            let line = lines.next_line().await?.ok_or("the server ended")?;
+            if let Some((_, token)) = line.split_once("/setup/") {
+                break token.trim().to_owned();
+            }
+        };
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        *self.server.lock().await = Some(child);
+        self.cookie = set_up(&self.address, &token).await?;
+        for number in 0..self.size.workers {
+            let folder = self.data.join(format!("worker-{number}"));
+            for name in ["work", "home", "claude"] {
+                std::fs::create_dir_all(folder.join(name))?;
+            }
+            let token = worker_token(&self.address, &self.cookie, &format!("w{number}")).await?;
+            std::fs::write(folder.join("token"), token)?;
+            let proxy = Proxy::start(self.address.clone()).await?;
+            let id: Uuid = sqlx::query_scalar("select id from workers where name = $1")
+                .bind(format!("w{number}"))
+                .fetch_one(&self.pool)
+                .await?;
+            let mut worker = Worker {
+                id,
+                demo: Uuid::nil(),
+                claude: Uuid::nil(),
+                proxy,
+                folder,
+                child: AsyncMutex::new(None),
+                starts: Mutex::new(Vec::new()),
+            };
+            worker.start().await?;
+            worker.demo = self.agent(id, "demo").await?;
+            worker.claude = self.agent(id, "claude").await?;
+            // What differs between agents is spread over the workers.
+            sqlx::query(
+                "update agents set waits_for_continue = $2, hitl_timeout_s = $3 where worker_id = $1",
+            )
+            .bind(id)
+            .bind(self.size.mixed && number % 4 == 1)
+            .bind(if self.size.mixed && number % 4 == 2 { SHORT_S } else { 900_i64 })
+            .execute(&self.pool)
+            .await?;
+            self.workers.push(worker);
+        }
+        Ok(())
+    }
+
+    async fn agent(&self, worker: Uuid, harness: &str) -> Result<Uuid> {
+        let began = Instant::now();
+        loop {
+            let id = sqlx::query_scalar("select id from agents where worker_id = $1 and harness = $2")
+                .bind(worker)
+                .bind(harness)
+                .fetch_optional(&self.pool)
+                .await?;
+            match id {
+                Some(id) => return Ok(id),
+                None if began.elapsed() > PATIENCE => {
+                    return Err(format!("a worker did not offer {harness}").into());
+                }
+                None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+
+    fn server_command(&self) -> Result<Command> {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.data.join("server.log"))?;
+        let mut command = Command::new(beside("countersign")?);
+        command
+            .args(["serve", "--no-worker", "--listen", &self.address])
+            .args(["--db-connections", &self.size.connections.to_string(), "--data"])
+            .arg(self.data.join("server"))
+            .env("DATABASE_URL", &self.url)
+            .env("COUNTERSIGN_SITE", site()?)
+            .env("COUNTERSIGN_LOG", std::env::var("COUNTERSIGN_LOG").unwrap_or_else(|_| "warn".to_owned()))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        Ok(command)
+    }
+
+    /// Kills the server and starts it again after `down`.
+    pub async fn restart_server(&self, down: Duration) -> Result<()> {
+        let Ok(mut server) = self.server.try_lock() else { return Ok(()) };
+        kill_child(&mut server).await;
+        tokio::time::sleep(down).await;
+        self.keep_server(server).await
+    }
+
+    /// Starts the server, again and again until it answers: its database may be away.
+    async fn keep_server(&self, mut server: MutexGuard<'_, Option<Child>>) -> Result<()> {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            let mut child = self.server_command()?.spawn()?;
+            loop {
+                if let Ok(mut http) = Connection::open(&self.address).await
+                    && http.send(&http::Request::get("/health", "")).await.is_ok()
+                {
+                    *server = Some(child);
+                    return Ok(());
+                }
+                if child.try_wait()?.is_some() || began.elapsed() > PATIENCE {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let _ = child.kill().await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Err("the server did not come back".into())
+    }
+
+    /// Takes the database away, as hard as asked for, and brings it back after `down`.
+    pub async fn restart_database(&self, end: DatabaseEnd, down: Duration) -> Result<()> {
+        let Ok(mut database) = self.database.try_lock() else { return Ok(()) };
+        let Some(cluster) = database.take() else { return Ok(()) };
+        match end {
+            DatabaseEnd::Kill => {
+                if let Some(pid) = cluster.pid() {
+                    kill(pid);
+                }
+                cluster.leave();
+            }
+            DatabaseEnd::Stop => cluster.stop().await,
+            DatabaseEnd::Freeze => {
+                let pid = cluster.pid().and_then(rustix::process::Pid::from_raw);
+                let signal = |signal| pid.map(|pid| rustix::process::kill_process(pid, signal));
+                // New connections hang; those that are open go on.
+                signal(rustix::process::Signal::STOP);
+                tokio::time::sleep(down).await;
+                signal(rustix::process::Signal::CONT);
+                *database = Some(cluster);
+                return Ok(());
+            }
+        }
+        tokio::time::sleep(down).await;
+        let began = Instant::now();
+        loop {
+            match cluster::open(Source::Private { data: self.data.clone() }, &|_| {}).await {
+                Ok(cluster) => {
+                    *database = Some(cluster);
+                    return Ok(());
+                }
+                Err(why) if began.elapsed() > PATIENCE => return Err(why.into()),
+                Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+            }
+        }
+    }
+
+    /// Everything that should run does: what ended by itself is started again. How many
+    /// workers had.
+    pub async fn keep(&self) -> Result<u64> {
+        let mut ended = 0;
+        if let Ok(mut server) = self.server.try_lock() {
+            let gone = match server.as_mut() {
+                Some(child) => child.try_wait()?.is_some(),
+                None => true,
+            };
+            if gone {
+                self.keep_server(server).await?;
+            }
+        }
+        for worker in &self.workers {
+            let Ok(mut child) = worker.child.try_lock() else { continue };
+            let gone = match child.as_mut() {
+                Some(child) => child.try_wait()?.is_some(),
+                None => true,
+            };
+            if gone {
+                ended += 1;
+                *child = Some(worker.spawn()?);
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Ends everything in order and removes its folder, if it is not to be looked at.
+    pub async fn stop(&self, keep_folder: bool) {
+        for worker in &self.workers {
+            worker.proxy.cut();
+            if let Some(mut child) = worker.child.lock().await.take() {
+                terminate(&mut child).await;
+            }
+            for held in holders(&worker.folder) {
+                kill(held.pid);
+                kill(held.holder);
+            }
+        }
+        if let Some(mut child) = self.server.lock().await.take() {
+            terminate(&mut child).await;
+        }
+        self.pool.close().await;
+        if let Some(cluster) = self.database.lock().await.take() {
+            cluster.stop().await;
+        }
+        if keep_folder {
+            eprintln!("Left to be looked at: {}", self.data.display());
+        } else {
+            let _ = std::fs::remove_dir_all(&self.data);
+        }
+    }
+
+    pub fn lives(&self) -> HashMap<Uuid, Vec<u64>> {
+        self.workers.iter().map(|w| (w.id, w.starts())).collect()
+    }
+}
+
+/// How a database ends.
+#[derive(Clone, Copy, Debug)]
+pub enum DatabaseEnd {
+    Kill,
+    Stop,
+    /// It takes no new connections for a while.
+    Freeze,
+}
+
+impl Worker {
+    fn starts(&self) -> Vec<u64> {
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn spawn(&self) -> Result<Child> {
+        let log =
+            std::fs::OpenOptions::new().create(true).append(true).open(self.folder.join("worker.log"))?;
+        let child = Command::new(beside("countersign-worker")?)
+            .arg("run")
+            .args(["--server", &format!("http://{}", self.proxy.address)])
+            .arg("--token-file")
+            .arg(self.folder.join("token"))
+            .arg("--data")
+            .arg(self.folder.join("data"))
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.folder.join("home"))
+            .env("CLAUDE_CONFIG_DIR", self.folder.join("claude"))
+            .env("CLAUDE_BIN", beside("countersign-scripted-claude")?)
+            .env("COUNTERSIGN_LOG", std::env::var("COUNTERSIGN_LOG").unwrap_or_else(|_| "warn".to_owned()))
+            .current_dir(self.folder.join("work"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()?;
+        // Noted after the start: what happens from here on cannot be of the life before.
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner).push(now());
+        Ok(child)
+    }
+
+    async fn start(&self) -> Result<()> {
+        *self.child.lock().await = Some(self.spawn()?);
+        Ok(())
+    }
+
+    /// Kills it and starts it again after `down`.
+    pub async fn restart(&self, down: Duration) -> Result<()> {
+        let Ok(mut child) = self.child.try_lock() else { return Ok(()) };
+        kill_child(&mut child).await;
+        tokio::time::sleep(down).await;
+        *child = Some(self.spawn()?);
+        Ok(())
+    }
+
+    /// Stops it for a while, as a machine that sleeps does, and lets it go on.
+    pub async fn freeze(&self, time: Duration) {
+        let Ok(child) = self.child.try_lock() else { return };
+        let pid = child.as_ref().and_then(Child::id).and_then(|p| i32::try_from(p).ok());
+        let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) else { return };
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::STOP);
+        tokio::time::sleep(time).await;
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
+    }
+}
+
+/// A harness with its holder, as the holder describes itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    pub incarnation: Uuid,
+    pub holder: i32,
+    pub pid: i32,
+}
+
+/// Every holder that a worker's folder knows of.
+pub fn holders(worker: &Path) -> Vec<Held> {
+    let mut all = Vec::new();
+    let folders = |path: &Path| {
+        std::fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path()).collect::<Vec<_>>()
+    };
+    for session in folders(&worker.join("data/sessions")) {
+        for process in folders(&session) {
+            let Ok(bytes) = std::fs::read(process.join("holder.json")) else { continue };
+            let Ok(held) = serde_json::from_slice::<serde_json::Value>(&bytes) else { continue };
+            let number = |name: &str| held[name].as_i64().and_then(|n| i32::try_from(n).ok());
+            if let (Some(incarnation), Some(holder), Some(pid)) =
+                (held["incarnation"].as_str().and_then(|i| i.parse().ok()), number("holder"), number("pid"))
+            {
+                all.push(Held { incarnation, holder, pid });
+            }
+        }
+    }
+    all
+}
