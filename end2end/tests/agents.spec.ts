@@ -132,13 +132,15 @@ test('without script the form says which modes never ask, and takes one only whe
   const form = plain.page.getByRole('form', { name: `Edit ${agent.name}` });
   await expect(form).toContainText('“Writes without asking” never asks: nobody can stop what the agent does.');
   await form.getByLabel('Permission mode').selectOption('auto');
+  await form.getByLabel('Time to answer, in seconds').fill('4321');
   await form.getByRole('button', { name: 'Save' }).click();
   await expect(plain.page.getByRole('alert')).toContainText('Permission mode: In this mode the agent never asks');
   expect((await ana.api.agent('demo')).mode).toBe('ask');
-  await plain.page.getByText(`Edit ${agent.name}`, { exact: true }).click();
-  await form.getByLabel('Permission mode').selectOption('auto');
+  // The form is open again, with what was typed.
+  await expect(form.getByLabel('Permission mode')).toHaveValue('auto');
+  await expect(form.getByLabel('Time to answer, in seconds')).toHaveValue('4321');
   await form.getByRole('checkbox', { name: /^I mean this/ }).check();
   await form.getByRole('button', { name: 'Save' }).click();
   await expect.poll(async () => (await ana.api.agent('demo')).mode).toBe('auto');
-  await ana.api.edit('demo', { mode: 'ask' });
+  await ana.api.edit('demo', { mode: 'ask', hitl_timeout_s: 900 });
 });

@@ -191,6 +191,29 @@ test('by keyboard alone questions are answered, and what is half answered outliv
   expect(product.endpoint.results(mark).get(call)?.text).toContain('EUR, CHF');
 });
 
+test('a refused form that was sent before the page could answer comes back filled in, and then answers', async ({ ana, folder, expectError }) => {
+  const { page } = ana;
+  expectError(/ERR_FAILED|Failed to fetch|fetch/);
+  await ask(ana, folder, [[question(id())], [{ text: 'Thank you.' }]]);
+  await ana.run('Paused');
+  const [{ id: approval }] = await ana.api.waiting();
+  let late = true;
+  await page.route(/\.wasm$/, async (route) => late ? await route.abort() : await route.continue());
+  await page.goto(`/approvals/${approval}`);
+  await page.getByRole('radio', { name: /The day of the payment/ }).check();
+  await page.getByLabel('In your own words').first().fill('By the bank’s day');
+  late = false;
+  await page.getByRole('button', { name: 'Send answers' }).click();
+  await page.waitForURL(/__err/);
+  await ana.ready();
+  await expect(page.locator('.decide .say')).toHaveText('1 of 2 answered.');
+  await expect(page.getByRole('radio', { name: /The day of the payment/ })).toBeChecked();
+  await expect(page.getByLabel('In your own words').first()).toHaveValue('By the bank’s day');
+  await page.getByRole('checkbox', { name: /USD/ }).check();
+  await page.getByRole('button', { name: 'Send answers' }).click();
+  await ana.sees(page.locator('.receipt .done', { hasText: 'Effect' }));
+});
+
 test('what was filled in before the page could answer is kept', async ({ ana, folder }) => {
   const { page } = ana;
   await ask(ana, folder, [[question(id())], [{ text: 'Thank you.' }]]);
@@ -218,8 +241,15 @@ test('questions are answered without script', async ({ ana, adminState, folder, 
   const [{ id: approval }] = await ana.api.waiting();
   const plain = await open(adminState, { javaScriptEnabled: false });
   await plain.go(`/approvals/${approval}`);
+  const many = plain.page.getByRole('group', { name: /Which currencies/ });
+  await many.getByRole('checkbox', { name: /SEK/ }).check();
+  await many.getByLabel('In your own words').fill('half an <answer>');
   await plain.page.getByRole('button', { name: 'Send answers' }).click();
   await expect(plain.page.getByRole('alert')).toContainText('Answer every question, or reject the request.');
+  // What was filled in came back with the refusal.
+  await expect(many.getByRole('checkbox', { name: /SEK/ })).toBeChecked();
+  await expect(many.getByRole('checkbox', { name: /EUR/ })).not.toBeChecked();
+  await expect(many.getByLabel('In your own words')).toHaveValue('half an <answer>');
   await answer(plain);
   await plain.page.getByRole('button', { name: 'Send answers' }).click();
   await plain.sees(plain.page.locator('.receipt .done', { hasText: 'Effect' }));

@@ -1,11 +1,12 @@
 // The real Claude Code while the product around it ends: each test has a product of its own.
 import type { Browser } from '@playwright/test';
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-import { bash, id, program } from '../fixtures/claude';
+import { bash, id, program, say } from '../fixtures/claude';
 import { script } from '../fixtures/endpoint';
-import { ADMIN, Product } from '../fixtures/product';
+import { ADMIN, freshFolder, Product } from '../fixtures/product';
+import { working } from '../fixtures/process';
 import { expect, lines, needsClaude, NOBODY, test, Person } from '../fixtures/test';
 
 needsClaude();
@@ -91,6 +92,48 @@ test('without an account Claude Code says what to run', async ({ browser }) => {
     await expect(told).toBeVisible();
     await expect(told).toContainText('claude auth login');
     expect(product.endpoint.asked).toEqual([]);
+    await context.close();
+  } finally {
+    await product.end();
+  }
+});
+
+test('a process with nothing to do is ended, and the next message takes the conversation up in another', async ({ browser }) => {
+  // A second, for the half hour of a real worker.
+  const { product, context, ana, folder, agent } = await begin(browser, { COUNTERSIGN_IDLE_MINUTES: '0.0166' });
+  try {
+    await ana.start(agent.name, script('Remember the heron', [[{ text: 'Remembered.' }]]));
+    await ana.run('Done');
+    await expect.poll(() => working('claude', folder).length, { timeout: 20_000 }).toBe(0);
+    // A request that waits is no idleness, however long.
+    await say(ana, script('Go on', [[bash(id(), `echo done >> ${folder}/log`)], [{ text: 'Went on.' }]]));
+    await ana.run('Paused', 20_000);
+    const { pid } = program(folder);
+    await ana.page.waitForTimeout(3_000);
+    expect(program(folder).pid).toBe(pid);
+    const [{ id: approval }] = await ana.api.waiting();
+    await ana.go(`/approvals/${approval}`);
+    await ana.approve.click();
+    await expect.poll(() => lines(join(folder, 'log')), { timeout: 20_000 }).toEqual(['done']);
+    const heard = product.endpoint.about('Remember the heron');
+    expect(new Set(heard.map((a) => a.session)).size).toBe(1);
+    await context.close();
+  } finally {
+    await product.end();
+  }
+});
+
+test('a Claude Code that is too old is shown with what to do, and not started', async ({ browser }) => {
+  const old = join(freshFolder('cs-old'), 'claude');
+  writeFileSync(old, '#!/bin/sh\n[ "$1" = --version ] && echo "2.1.197 (Claude Code)"\n', { mode: 0o755 });
+  const { product, context, ana, agent } = await begin(browser, { CLAUDE_BIN: old });
+  try {
+    await ana.go('/agents');
+    await expect(ana.page.locator('#main')).toContainText('2.1.268 or newer');
+    await ana.go('/chat');
+    // Nobody can write to it either.
+    await expect(ana.page.getByRole('option', { name: agent.name })).toHaveCount(0);
+    expect(working('claude', product.root)).toEqual([]);
     await context.close();
   } finally {
     await product.end();

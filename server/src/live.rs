@@ -1,6 +1,6 @@
 //! `/live`: one websocket per browser tab. It carries version numbers by topic; the
 //! page reads what changed. Origin **and** session are checked at the start, the
-//! session again whenever access changed anywhere.
+//! session again whenever access changed anywhere, and with every ping.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -49,15 +49,19 @@ async fn serve(mut socket: WebSocket, state: AppState, login: Login) {
     let mut heard = Instant::now();
     let mut ping = tokio::time::interval(PING);
     let mut pings = 0_u64;
+    // A sign-in that runs out changes nothing that could be told.
+    let mut look = false;
     loop {
         let now: Versions = *changes.borrow_and_update();
         if let Some(frame) = difference(told.as_ref(), &now)
-            && socket.send(Message::text(frame)).await.is_err()
+            && !say(&mut socket, frame).await
         {
             return;
         }
         let access = told.is_some_and(|t| t[Topic::Access as usize] != now[Topic::Access as usize]);
-        if access && !matches!(store::login::is_good(&state.store, login.id).await, Ok(Some(_)) | Err(_)) {
+        if (access || std::mem::take(&mut look))
+            && !matches!(store::login::is_good(&state.store, login.id).await, Ok(Some(_)) | Err(_))
+        {
             close(&mut socket, 4401, "signed out").await;
             return;
         }
@@ -71,12 +75,11 @@ async fn serve(mut socket: WebSocket, state: AppState, login: Login) {
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                 Some(Ok(_)) => heard = Instant::now(),
             },
+            () = tokio::time::sleep_until(heard + DEAD) => return,
             _ = ping.tick() => {
-                if heard.elapsed() > DEAD {
-                    return;
-                }
+                look = pings > 0;
                 pings += 1;
-                if socket.send(Message::text(format!("{{\"ping\":{pings}}}"))).await.is_err() {
+                if !say(&mut socket, format!("{{\"ping\":{pings}}}")).await {
                     return;
                 }
             }
@@ -86,6 +89,11 @@ async fn serve(mut socket: WebSocket, state: AppState, login: Login) {
             }
         }
     }
+}
+
+/// Sends a frame. A tab that takes nothing is as gone as one that says nothing.
+async fn say(socket: &mut WebSocket, frame: String) -> bool {
+    matches!(tokio::time::timeout(DEAD, socket.send(Message::text(frame))).await, Ok(Ok(())))
 }
 
 async fn close(socket: &mut WebSocket, code: u16, reason: &'static str) {

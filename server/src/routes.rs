@@ -65,6 +65,7 @@ pub fn router(state: AppState, site: Option<&Path>) -> Router {
         })
         .layer(middleware::from_fn_with_state(state.clone(), guard::session))
         .layer(csrf)
+        .layer(middleware::from_fn_with_state(state.clone(), guard::origin))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(tower_http::limit::RequestBodyLimitLayer::new(BODY_MAX));
     let mut all = people.route("/link", get(gateway::link)).route("/health", get(health::health));

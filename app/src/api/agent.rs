@@ -29,8 +29,18 @@ pub async fn edit_agent(
     asks_everything: Option<String>,
     never_asks_confirmed: Option<String>,
 ) -> Answer<()> {
-    use super::desk;
+    use super::{desk, form};
     let caller = desk::caller(domain::user::Role::Admin)?;
+    let typed = [
+        ("id", Some(id.to_string())),
+        ("name", Some(name.clone())),
+        ("folder", Some(folder.clone())),
+        ("mode", Some(mode.clone())),
+        ("hitl_timeout_s", Some(hitl_timeout_s.to_string())),
+        ("waits_for_continue", waits_for_continue.clone()),
+        ("asks_everything", asks_everything.clone()),
+        ("never_asks_confirmed", never_asks_confirmed.clone()),
+    ];
     let edit = domain::agent::AgentEdit {
         name: name.trim().to_owned(),
         folder: folder.trim().to_owned(),
@@ -40,7 +50,11 @@ pub async fn edit_agent(
         hitl_timeout_s,
         waits_for_continue: waits_for_continue.is_some(),
     };
-    store::agent::edit(&desk::store()?, &caller, id, &edit).await.map_err(desk::shown)?;
+    store::agent::edit(&desk::store()?, &caller, id, &edit).await.map_err(|error| {
+        let typed = typed.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?)));
+        form::keep(caller.id, typed.collect());
+        desk::shown(error)
+    })?;
     leptos_axum::redirect("/agents");
     Ok(())
 }

@@ -118,9 +118,15 @@ pub async fn resolve_approval(
     #[server(default)] grants: BTreeMap<String, String>,
     back: Option<String>,
 ) -> Answer<()> {
-    use super::desk;
+    use super::{desk, form};
     let caller = desk::caller(domain::user::Role::Approver)?;
     let own_page = format!("/approvals/{id}");
+    let mut typed = vec![("id".to_owned(), id.to_string())];
+    typed.extend(message.clone().map(|words| ("message".to_owned(), words)));
+    typed.extend(stop.clone().map(|on| ("stop".to_owned(), on)));
+    for (of, fields) in [("edit", &edit), ("picks", &picks), ("own", &own), ("grants", &grants)] {
+        typed.extend(fields.iter().map(|(name, text)| (format!("{of}[{name}]"), text.clone())));
+    }
     store::approval::resolve(
         &desk::store()?,
         &caller,
@@ -140,7 +146,10 @@ pub async fn resolve_approval(
         },
     )
     .await
-    .map_err(desk::shown)?;
+    .map_err(|error| {
+        form::keep(caller.id, typed);
+        desk::shown(error)
+    })?;
     // A refused plain form goes back to its page with the reason.
     leptos_axum::redirect(back.as_deref().filter(|b| b.starts_with("/chat/")).unwrap_or(&own_page));
     Ok(())

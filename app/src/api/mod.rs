@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod approval;
+pub mod form;
 pub mod place;
 pub mod run;
 pub mod session;
@@ -134,18 +135,22 @@ pub mod desk {
         Ok(caller)
     }
 
-    /// Sets the HTTP status that belongs to a failure. A plain form keeps its
-    /// redirect: the page it goes back to shows the failure.
-    pub fn refuse(failure: Failure) -> Failed {
-        let plain_form = use_context::<http::request::Parts>().is_some_and(|parts| {
+    /// Whether the browser itself has sent the form, not a script.
+    pub fn is_plain_form() -> bool {
+        use_context::<http::request::Parts>().is_some_and(|parts| {
             parts.method == http::Method::POST
                 && parts
                     .headers
                     .get(http::header::ACCEPT)
                     .and_then(|v| v.to_str().ok())
                     .is_some_and(|v| v.contains("text/html"))
-        });
-        if !plain_form
+        })
+    }
+
+    /// Sets the HTTP status that belongs to a failure. A plain form keeps its
+    /// redirect: the page it goes back to shows the failure.
+    pub fn refuse(failure: Failure) -> Failed {
+        if !is_plain_form()
             && let Some(response) = use_context::<ResponseOptions>()
             && let Ok(status) = http::StatusCode::from_u16(failure.status())
         {

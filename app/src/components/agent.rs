@@ -19,7 +19,11 @@ use super::{
     post::{Sending, post},
     problem,
 };
-use crate::{browser, live::Live};
+use crate::{
+    api::form::{self, Fields},
+    browser,
+    live::Live,
+};
 
 /// The forms that change agents.
 #[derive(Clone, Copy)]
@@ -221,11 +225,32 @@ impl Form<'_> {
     }
 }
 
-/// The form, closed until it is opened.
-pub fn agent_form(agent: &AgentView, forms: Forms) -> AnyView {
+/// The agent as its form shows it: with what was typed, where that came back refused.
+fn typed(agent: &AgentView, kept: &Fields) -> Option<AgentView> {
+    form::field(kept, "id").filter(|id| *id == agent.id.to_string())?;
+    let text = |name: &str| form::field(kept, name).unwrap_or_default().to_owned();
+    Some(AgentView {
+        name: text("name"),
+        folder: text("folder"),
+        mode: text("mode"),
+        hitl_timeout_s: text("hitl_timeout_s").parse().unwrap_or(agent.hitl_timeout_s),
+        asks_everything: form::field(kept, "asks_everything").is_some(),
+        waits_for_continue: form::field(kept, "waits_for_continue").is_some(),
+        ..agent.clone()
+    })
+}
+
+/// The form, closed until it is opened. `kept` is what came back refused.
+pub fn agent_form(stored: &AgentView, forms: Forms, kept: &Fields) -> AnyView {
+    let typed = typed(stored, kept);
+    let came_back = typed.is_some();
+    let agent = typed.as_ref().unwrap_or(stored);
     let form = Form { agent, forms };
     let id = agent.id;
     let chosen = forms.chosen_of(id);
+    if came_back && chosen.mode.with_untracked(Option::is_none) {
+        chosen.mode.set(Some(agent.mode.clone()));
+    }
     let never: Vec<(String, String)> = agent
         .modes
         .iter()
@@ -240,7 +265,7 @@ pub fn agent_form(agent: &AgentView, forms: Forms) -> AnyView {
     };
     let time_help = format!(
         "Now {}. From 10 s to 7 days. After that the request is refused as unanswered.",
-        length(agent.hitl_timeout_s)
+        length(stored.hitl_timeout_s)
     );
     let name =
         form.text("name", agent.name.clone(), Text { required: true, most: Some("64"), ..Text::default() });
@@ -274,7 +299,7 @@ pub fn agent_form(agent: &AgentView, forms: Forms) -> AnyView {
     let mut below = Vec::new();
     if !never.is_empty() {
         let ids: Vec<String> = never.into_iter().map(|(id, _)| id).collect();
-        below.push(never_asks(agent, &ids, chosen));
+        below.push(never_asks(stored, &ids, chosen));
     }
     if agent.can_ask_everything || agent.asks_everything {
         below.push(form.tick(
@@ -290,9 +315,9 @@ pub fn agent_form(agent: &AgentView, forms: Forms) -> AnyView {
         agent.waits_for_continue,
         "A decision then goes to the run only when somebody presses Continue run.",
     ));
-    let title = format!("Edit {}", agent.name);
+    let title = format!("Edit {}", stored.name);
     view! {
-        <details class="edit" id=form.at("edit") on:submit=move |_| forms.sent.set(Some(id))>
+        <details class="edit" id=form.at("edit") open=came_back on:submit=move |_| forms.sent.set(Some(id))>
             <summary>{icon(Icon::Right, 14)}{title.clone()}</summary>
             {post(forms.edit, "form", Some(title), view! {
                 <input type="hidden" name="id" value=agent.id.to_string()/>

@@ -225,7 +225,6 @@ fn with_words(
         "message".into(),
         "textarea",
         help.clone(),
-        "",
         MESSAGE_MAX,
     );
     let inside = view! {
@@ -236,7 +235,7 @@ fn with_words(
             <p class="help" id=help>{told}</p>
         </div>
         <label class="check">
-            {tick(drafts.of(detail.row.id, "stop", ""), "checkbox", "stop".into(), "on".into(), false)}
+            {tick(drafts.of(detail.row.id, "stop", ""), "checkbox", "stop".into(), "on".into())}
             <span>"Stop the run too"</span>
         </label>
     };
@@ -265,7 +264,6 @@ fn changed(
                 name,
                 "textarea textarea--code",
                 help.clone(),
-                &field.text,
                 domain::edit::EDIT_MAX,
             );
             view! { <div class="field"><label for=at>{field.label.clone()}</label>{area}</div> }
@@ -275,6 +273,9 @@ fn changed(
         {bound(detail, Outcome::Approve, back)}
         <p class="h3">"Change it before it runs"</p>
         {fields}
+        {(detail.row.findings > 0).then(|| view! {
+            <p class="field-error">{icon(Icon::Fail, 14)}<span>"What is marked on the card does not show in this field, and is still in it."</span></p>
+        })}
         <p class="help" id=help>
             {format!(
                 "The changed request runs instead, once. It is not checked against any rule again: you are the last to read it. Both texts are kept, and {} is told what ran.",
@@ -304,7 +305,7 @@ fn allowed(
             let draft = drafts.of(detail.row.id, &name, if only { "on" } else { "" });
             view! {
                 <label class="choice">
-                    {tick(draft, "checkbox", name, "on".to_owned(), only)}
+                    {tick(draft, "checkbox", name, "on".to_owned())}
                     <b>{super::plain::name(&grant.words)}</b>
                 </label>
             }
@@ -329,7 +330,7 @@ fn allowed(
 
 /// The answers a harness offers beyond a plain *Approve* and *Reject*, by their own
 /// names. What they mean is the harness's word: they stand apart from our buttons.
-pub fn offered(detail: &ApprovalDetail, resolve: Resolving, back: Option<&str>) -> AnyView {
+pub fn offered(detail: &ApprovalDetail, resolve: Resolving, drafts: Drafts, back: Option<&str>) -> AnyView {
     let plain_only = detail.options.iter().all(|o| o.kind == "allow_once" || o.kind == "reject_once")
         && detail.options.iter().filter(|o| o.kind == "allow_once").count() == 1;
     if detail.options.is_empty()
@@ -361,7 +362,7 @@ pub fn offered(detail: &ApprovalDetail, resolve: Resolving, back: Option<&str>) 
         })
         .collect::<Vec<_>>();
     view! {
-        <section class="quoted" aria-label="Answers the agent offers">
+        <section class="quoted" aria-label="Answers the agent offers" on:submit=move |_| drafts.sent_from(None)>
             <header>
                 {icon(Icon::Words, 16)}
                 <span>{format!("Answers {} offers, by its own names.", detail.harness)}</span>

@@ -2,39 +2,66 @@
 //! page, or another request in its place, cannot lose it or move it.
 //!
 //! Before hydration the fields are the browser's own; what is in them then is handed
-//! on by [`crate::browser::adopt_typed`].
+//! on by [`crate::browser::adopt_typed`]. What a plain form had that was refused comes
+//! back by [`crate::api::form`].
 
 use std::collections::HashMap;
 
 use domain::{failure::Failure, id::ApprovalId};
 use leptos::prelude::*;
 
-use crate::{browser, live::Live};
+use crate::{
+    api::form::{self, Fields},
+    browser,
+    live::Live,
+};
 
-/// Texts and ticks by request and field.
-type Fields = HashMap<(ApprovalId, String), ArcRwSignal<String>>;
+/// One field: what is in it, and what the server writes into it.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    pub text: ArcRwSignal<String>,
+    pub first: String,
+}
 
 /// A page's half-written decisions.
 #[derive(Clone, Copy, Debug)]
 pub struct Drafts {
-    fields: StoredValue<Fields>,
+    fields: StoredValue<HashMap<(ApprovalId, String), Draft>>,
+    /// What a plain form had that was refused.
+    kept: StoredValue<Fields>,
     /// The popover or form that was sent last, which tells its own failure.
     sent: RwSignal<Option<String>>,
 }
 
 impl Drafts {
     pub fn new() -> Self {
-        Self { fields: StoredValue::new(HashMap::new()), sent: RwSignal::new(None) }
+        Self {
+            fields: StoredValue::new(HashMap::new()),
+            kept: StoredValue::new(Fields::new()),
+            sent: RwSignal::new(None),
+        }
+    }
+
+    /// Takes up what a plain form had that was refused. Once, before anything is drawn.
+    pub fn take_up(self, kept: Fields) {
+        let _ = self.kept.try_set_value(kept);
     }
 
     /// The draft of one field. `first` is what it holds before anything is typed.
-    pub fn of(self, id: ApprovalId, field: &str, first: &str) -> ArcRwSignal<String> {
+    pub fn of(self, id: ApprovalId, field: &str, first: &str) -> Draft {
+        let make = || {
+            let kept = self
+                .kept
+                .try_with_value(|kept| {
+                    let same = form::field(kept, "id").is_some_and(|of| of == id.to_string());
+                    form::field(kept, field).filter(|_| same).map(str::to_owned)
+                })
+                .flatten();
+            let first = kept.unwrap_or_else(|| first.to_owned());
+            Draft { text: ArcRwSignal::new(first.clone()), first }
+        };
         let key = (id, field.to_owned());
-        self.fields
-            .try_update_value(|all| {
-                all.entry(key).or_insert_with(|| ArcRwSignal::new(first.to_owned())).clone()
-            })
-            .unwrap_or_else(|| ArcRwSignal::new(first.to_owned()))
+        self.fields.try_update_value(|all| all.entry(key).or_insert_with(make).clone()).unwrap_or_else(make)
     }
 
     /// Says where the decision that is sent now comes from: a popover or form by its id.
@@ -43,15 +70,20 @@ impl Drafts {
     }
 
     /// Whether `failure` is told in that popover or form: it came from there, and it can
-    /// be put right there.
+    /// be put right or tried again there.
     pub fn is_told_in(self, place: &str, failure: &Failure) -> bool {
-        self.sent.with(|sent| sent.as_deref() == Some(place)) && matches!(failure, Failure::Invalid { .. })
+        self.sent.with(|sent| sent.as_deref() == Some(place)) && !is_final(failure)
     }
 
     /// Whether some popover or form tells it.
     pub fn is_told_elsewhere(self, failure: &Failure) -> bool {
-        self.sent.with(Option::is_some) && matches!(failure, Failure::Invalid { .. })
+        self.sent.with(Option::is_some) && !is_final(failure)
     }
+}
+
+/// Whether nothing more can be sent: then the popover or form goes, and the page tells it.
+const fn is_final(failure: &Failure) -> bool {
+    matches!(failure, Failure::Conflict { .. } | Failure::NotFound { .. })
 }
 
 impl Default for Drafts {
@@ -60,18 +92,18 @@ impl Default for Drafts {
     }
 }
 
-/// A field for text over several lines. `first` is what the server writes into it, to
-/// the letter; `at` its id, `help` the id of what describes it.
+/// A field for text over several lines, shown to the letter. `at` is its id, `help` the
+/// id of what describes it.
 pub fn text_area(
-    draft: ArcRwSignal<String>,
+    draft: Draft,
     at: String,
     name: String,
     class: &'static str,
     help: String,
-    first: &str,
     most: usize,
 ) -> AnyView {
     let hydrated = Live::here().hydrated;
+    let Draft { text: draft, first } = draft;
     let written = draft.clone();
     let rows = first.lines().count().clamp(2, 14).to_string();
     view! {
@@ -83,7 +115,7 @@ pub fn text_area(
             maxlength=most.to_string()
             spellcheck=(class != "textarea").then_some("false")
             aria-describedby=(!help.is_empty()).then_some(help)
-            inner_html=content(first)
+            inner_html=content(&first)
             prop:value=move || hydrated.get().then(|| written.get())
             on:input=move |ev| draft.set(event_target_value(&ev))
             on:keydown=move |ev| browser::send_on_ctrl_enter(&ev)
@@ -101,14 +133,10 @@ fn content(text: &str) -> String {
 
 /// A radio button or check box. The draft of radio buttons with one name holds the
 /// value of the chosen one; that of a check box its value, or nothing.
-pub fn tick(
-    draft: ArcRwSignal<String>,
-    kind: &'static str,
-    name: String,
-    value: String,
-    first: bool,
-) -> AnyView {
+pub fn tick(draft: Draft, kind: &'static str, name: String, value: String) -> AnyView {
     let hydrated = Live::here().hydrated;
+    let Draft { text: draft, first } = draft;
+    let first = first == value;
     let (drawn, taken) = (draft.clone(), value.clone());
     let own = value.clone();
     view! {

@@ -12,7 +12,7 @@ use leptos::prelude::*;
 use super::{
     action,
     decision::{Resolving, bound},
-    draft::{Drafts, text_area, tick},
+    draft::{Draft, Drafts, text_area, tick},
     icon::{Icon, icon},
     plain::{lines, name},
     post::post_from,
@@ -40,7 +40,7 @@ fn heading(i: usize, all: usize, question: &Question) -> String {
 }
 
 /// The drafts that answer question `i`: choices, and own words.
-fn drafts_of(id: ApprovalId, i: usize, question: &Question, drafts: Drafts) -> Vec<ArcRwSignal<String>> {
+fn drafts_of(id: ApprovalId, i: usize, question: &Question, drafts: Drafts) -> Vec<Draft> {
     let mut all = vec![drafts.of(id, &format!("own[q{i}]"), "")];
     if question.multi {
         all.extend((0..question.choices.len()).map(|c| drafts.of(id, &format!("picks[q{i}c{c}]"), "")));
@@ -65,8 +65,8 @@ pub fn count(detail: &ApprovalDetail, drafts: Drafts) -> AnyView {
             return "Every question needs an answer.".to_owned();
         }
         // One that is filled is followed until it is not; before that all are.
-        let filled = |field: &ArcRwSignal<String>| field.with(|text| !text.trim().is_empty());
-        let answered = |fields: &&Vec<ArcRwSignal<String>>| fields.iter().any(filled);
+        let filled = |field: &Draft| field.text.with(|text| !text.trim().is_empty());
+        let answered = |fields: &&Vec<Draft>| fields.iter().any(filled);
         format!("{} of {all} answered.", each.iter().filter(answered).count())
     };
     view! { <span>{words}</span> }.into_any()
@@ -123,9 +123,9 @@ fn to_answer(id: ApprovalId, i: usize, all: usize, question: &Question, drafts: 
         .map(|(c, choice)| {
             let box_of = if question.multi {
                 let name = format!("picks[q{i}c{c}]");
-                tick(drafts.of(id, &name, ""), "checkbox", name, "on".into(), false)
+                tick(drafts.of(id, &name, ""), "checkbox", name, "on".into())
             } else {
-                tick(one.clone(), "radio", format!("picks[q{i}]"), c.to_string(), false)
+                tick(one.clone(), "radio", format!("picks[q{i}]"), c.to_string())
             };
             view! {
                 <label class="choice">
@@ -143,7 +143,7 @@ fn to_answer(id: ApprovalId, i: usize, all: usize, question: &Question, drafts: 
         (false, true) => "Added to what is ticked.",
         (false, false) => "Counts instead of a choice above.",
     };
-    let area = text_area(drafts.of(id, &own, ""), at.clone(), own, "textarea", help.clone(), "", MESSAGE_MAX);
+    let area = text_area(drafts.of(id, &own, ""), at.clone(), own, "textarea", help.clone(), MESSAGE_MAX);
     view! {
         <fieldset class="question">
             <legend><small>{heading(i, all, question)}</small>{lines(&question.question)}</legend>

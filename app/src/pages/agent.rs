@@ -12,6 +12,7 @@ use leptos_meta::Title;
 use crate::{
     api::{
         agent::{EditAgent, list_agents},
+        form::{Fields, refused_form},
         place::read_made,
         worker::{CreateWorker, RevokeWorker, list_workers},
     },
@@ -39,6 +40,7 @@ pub fn AgentsPage() -> impl IntoView {
     let place = Here::place();
     let edit = Sending::to::<EditAgent>();
     let forms = Forms::new(edit);
+    let kept = refused_form::<EditAgent>();
     let create = Sending::to::<CreateWorker>();
     let revoke = Sending::to::<RevokeWorker>();
     let last_agents = Last::new();
@@ -71,8 +73,9 @@ pub fn AgentsPage() -> impl IntoView {
                 <Transition fallback=loading>
                     {move || Suspend::new(async move {
                         let admin = Here::may(place, Role::Admin).await;
+                        let kept = kept.await.unwrap_or_default();
                         match last_agents.or_last(agents.await) {
-                            Ok(agents) => agent_table(&agents, admin, forms),
+                            Ok(agents) => agent_table(&agents, admin, forms, &kept),
                             Err(failed) => problem::instead(&failed.0),
                         }
                     })}
@@ -144,7 +147,7 @@ fn agent_state(agent: &AgentView) -> AnyView {
     status(Status { icon: Icon::Ok, tone: "ok", word: "Ready" })
 }
 
-fn agent_table(agents: &[AgentView], admin: bool, forms: Forms) -> AnyView {
+fn agent_table(agents: &[AgentView], admin: bool, forms: Forms, kept: &Fields) -> AnyView {
     if agents.is_empty() {
         return view! { <p class="meta">"None yet. An agent appears when a worker that offers one links for the first time."</p> }
             .into_any();
@@ -171,7 +174,7 @@ fn agent_table(agents: &[AgentView], admin: bool, forms: Forms) -> AnyView {
         })
         .collect::<Vec<_>>();
     let edits = admin.then(|| {
-        let edits = agents.iter().map(|a| agent_form(a, forms)).collect::<Vec<_>>();
+        let edits = agents.iter().map(|a| agent_form(a, forms, kept)).collect::<Vec<_>>();
         view! { <div class="edits">{edits}</div> }
     });
     view! {
@@ -203,7 +206,10 @@ fn offers(offer: &HarnessOffer) -> String {
     let words = [
         (permissions.is_some_and(|p| p.native), "permissions"),
         (permissions.is_some_and(|p| p.held), "held over a restart"),
+        (permissions.is_some_and(|p| p.updated_input), "changed actions"),
         (permissions.is_some_and(|p| p.message), "words of a refusal"),
+        (permissions.is_some_and(|p| p.session_grants), "rules until it ends"),
+        (permissions.is_some_and(|p| p.everything), "asking for everything"),
         (can.questions.is_some(), "questions"),
         (can.cancel.is_some(), "cancel"),
         (can.resume.is_some(), "resume"),

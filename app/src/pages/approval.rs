@@ -18,6 +18,7 @@ use crate::{
     api::{
         agent::list_agents,
         approval::{self as api, ExtendApproval, ResolveApproval, Tab, list_approvals, read_approval},
+        form::refused_form,
         run::ContinueRun,
     },
     components::{
@@ -257,6 +258,7 @@ fn one(id: ApprovalId) -> AnyView {
     let head = ArcRwSignal::new("Request".to_owned());
     let title = RwSignal::from(head.clone());
     let known = Last::new();
+    let kept = refused_form::<ResolveApproval>();
     let detail = read(
         move || {
             (
@@ -281,6 +283,7 @@ fn one(id: ApprovalId) -> AnyView {
         <section class="pane" aria-label="Request">
             <Transition fallback=loading>
                 {move || Suspend::new(async move {
+                    acts.drafts.take_up(kept.await.unwrap_or_default());
                     match known.or_last(detail.await) {
                         Ok(detail) => {
                             title.set(format!("{}, {}", detail.action.kind.heading(), detail.row.agent));
@@ -325,7 +328,7 @@ impl Titles {
 
 fn full(detail: &ApprovalDetail, titles: Titles, acts: Acts, problems: AnyView) -> AnyView {
     let Acts { resolve, extend, drafts, .. } = acts;
-    let offered = decision::offered(detail, resolve, None);
+    let offered = decision::offered(detail, resolve, drafts, None);
     let bar = decision::bar(detail, resolve, drafts, None);
     let asked = request::request(detail, resolve, drafts, None, true, ().into_any());
     let row = &detail.row;

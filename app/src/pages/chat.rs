@@ -23,6 +23,7 @@ use crate::{
     api::{
         agent::list_agents,
         approval::ResolveApproval,
+        form::refused_form,
         run::{CancelRun, ContinueRun},
         session::{SendPrompt, SessionPage as Sessions, StartSession, list_sessions, read_session},
     },
@@ -352,6 +353,7 @@ fn one(id: SessionId) -> AnyView {
         )
     };
     let known = Last::new();
+    let kept = refused_form::<ResolveApproval>();
     let detail = read(
         move || (before.get(), live.sessions.get(), live.approvals.get(), live.workers.get(), done()),
         move |(before, ..)| read_session(id, before),
@@ -378,6 +380,7 @@ fn one(id: SessionId) -> AnyView {
         <section class="pane" aria-label="Transcript">
             <Transition fallback=loading>
                 {move || Suspend::new(async move {
+                    acts.drafts.take_up(kept.await.unwrap_or_default());
                     match known.or_last(detail.await) {
                         Ok(detail) => {
                             title.set(name(&detail.row.title));
@@ -432,8 +435,8 @@ fn session(detail: &SessionDetail, acts: Acts, refused: AnyView) -> AnyView {
                     {agent.asks_everything.then(|| view! { <span class="dot"></span>"asks for everything" })}
                     {agent.waits_for_continue.then(|| view! { <span class="dot"></span>"waits for Continue run" })}
                 </p>
-                {(agent.asks() == Asks::Never).then(never_asks)}
             </div>
+            {(agent.asks() == Asks::Never).then(never_asks)}
         </div>
         <div class="pane-scroll pane-scroll--end" tabindex="0" role="region" aria-label="Messages">
             <div class="pane-body">
@@ -455,7 +458,7 @@ fn session(detail: &SessionDetail, acts: Acts, refused: AnyView) -> AnyView {
 /// Said for as long as it is so, where people talk to the agent.
 fn never_asks() -> AnyView {
     view! {
-        <p class="status status--sm status--fail status--wrap whole">
+        <p class="status status--sm status--fail status--wrap">
             {icon(Icon::Fail, 14)}"This agent never asks: nobody can stop what it does before it is done."
         </p>
     }
@@ -795,7 +798,7 @@ fn pending(a: &ApprovalDetail, acts: Acts, back: &str) -> AnyView {
             })}
             {request::request(a, acts.resolve, acts.drafts, Some(back), false, beside.into_any())}
             {super::approval::quoted(a)}
-            {decision::offered(a, acts.resolve, Some(back))}
+            {decision::offered(a, acts.resolve, acts.drafts, Some(back))}
             {decision::bar(a, acts.resolve, acts.drafts, Some(back))}
         </section>
     }

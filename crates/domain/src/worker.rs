@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{agent::Mode, id::WorkerId, time::Timestamp};
+use crate::{
+    agent::{Asks, Mode},
+    id::WorkerId,
+    time::Timestamp,
+};
 
 /// What a harness can do, as its driver states it. Absent means unsupported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +59,22 @@ pub struct HarnessOffer {
     /// Why it cannot be used, as a sentence with what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+}
+
+impl HarnessOffer {
+    /// Why an agent in this mode must not be started, as a sentence: its policy is to ask,
+    /// and the harness has no way to.
+    pub fn cannot_ask(&self, mode: &str) -> Option<String> {
+        let native = self.capabilities.permissions.as_ref().is_some_and(|p| p.native);
+        // A mode nobody knows is taken to ask.
+        let asks = self.modes.iter().find(|m| m.id == mode).is_none_or(|m| m.asks != Asks::Never);
+        (asks && !native).then(|| {
+            format!(
+                "{} cannot ask for permission, so it is not started in a mode that asks. Use a version that can.",
+                self.title
+            )
+        })
+    }
 }
 
 /// A worker as its page shows it.

@@ -39,7 +39,7 @@ impl From<Row> for AgentView {
         } else {
             match offer {
                 None => Some(format!("The worker {} does not offer this harness now.", r.worker_name)),
-                Some(o) => o.problem.clone(),
+                Some(o) => o.problem.clone().or_else(|| o.cannot_ask(&r.mode)),
             }
         };
         let permissions = offer.and_then(|o| o.capabilities.permissions.as_ref());
@@ -95,6 +95,19 @@ pub async fn list(store: &Store) -> Result<Vec<AgentView>> {
 
 pub(crate) async fn read(tx: &mut PgConnection, id: AgentId) -> Result<AgentView> {
     read_where(tx, Some(id)).await?.pop().ok_or_else(|| Failure::not_found("agent").into())
+}
+
+/// Refuses an agent whose policy is to ask and whose harness has no way to.
+pub(crate) async fn check_can_ask(tx: &mut PgConnection, id: AgentId, field: &str) -> Result<()> {
+    let row = sqlx::query!(
+        r#"select a.harness, a.mode, w.offers as "offers: Json<Vec<HarnessOffer>>"
+           from agents a join workers w on w.id = a.worker_id where a.id = $1"#,
+        id.0
+    )
+    .fetch_optional(tx)
+    .await?;
+    let why = row.and_then(|r| r.offers.0.iter().find(|o| o.id == r.harness)?.cannot_ask(&r.mode));
+    why.map_or(Ok(()), |why| Err(Failure::invalid(field, &why).into()))
 }
 
 /// Changes an agent; takes effect with its next prompt.

@@ -2,6 +2,8 @@
 //!
 //! Locks are taken approval first, then run, everywhere.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use domain::{
     action,
@@ -186,7 +188,22 @@ pub async fn read(store: &Store, caller: &Caller, id: ApprovalId) -> Result<Appr
     Ok(detail)
 }
 
-/// The approvals of runs, with their place in the transcript, in the order asked.
+/// The most approvals of one run read at once.
+const OF_A_RUN: i64 = 100;
+
+/// How many approvals each of these runs has.
+pub(crate) async fn count_of_runs(tx: &mut PgConnection, runs: &[Uuid]) -> Result<HashMap<Uuid, u64>> {
+    let rows = sqlx::query!(
+        r#"select run_id, count(*) as "n!" from approvals where run_id = any($1) group by run_id"#,
+        runs,
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(rows.into_iter().map(|r| (r.run_id, u64::try_from(r.n).unwrap_or(0))).collect())
+}
+
+/// The approvals of runs, with their place in the transcript, in the order asked; of runs
+/// with very many those that wait and the newest.
 pub(crate) async fn read_of_runs(
     tx: &mut PgConnection,
     caller: &Caller,
@@ -213,12 +230,18 @@ async fn read_where(
                   (select count(*) from approvals e where e.run_id = p.run_id and e.id <= p.id) as "number!"
            from approvals p join sessions s on s.id = p.session_id join agents a on a.id = p.agent_id
            join workers w on w.id = p.worker_id
-           where (p.id = $1 or p.run_id = any($2)) and (not s.private or s.owner_id = $3 or $4)
+           where (p.id = $1 or p.id in (
+                     select n.id from unnest($2::uuid[]) run(id)
+                     cross join lateral (
+                         select q.id from approvals q where q.run_id = run.id
+                         order by q.status = 'pending' desc, q.id desc limit $5) n))
+             and (not s.private or s.owner_id = $3 or $4)
            order by p.id"#,
         id.map(|i| i.0),
         runs,
         caller.id.0,
         sees_all(caller),
+        OF_A_RUN,
     )
     .fetch_all(&mut *tx)
     .await?;
@@ -367,15 +390,16 @@ pub async fn pause(store: &Store, worker: WorkerId, epoch: i64, asked: Asked<'_>
     let words = asked.words.map(|w| plain(w, EVENT_TEXT_MAX));
     let sub_agent_title = asked.sub_agent_title.map(|t| plain(t, 500));
     let id = store.new_id();
-    // One statement: the insert, the run's pause and the audit entry.
     let mut tx = store.pool().begin().await?;
+    // The worker's row is held until the commit: a newer link's hello then finds all that
+    // an older one stored.
     let ours = sqlx::query!(
         r#"select w.epoch = $2 and w.revoked_at is null as "current!", r.status as "status?",
                   r.cancel_asked_at is not null as "stopping?"
            from workers w
            left join (runs r join sessions s on s.id = r.session_id join agents a on a.id = s.agent_id)
              on r.id = $3 and s.id = $4 and a.worker_id = w.id
-           where w.id = $1"#,
+           where w.id = $1 for share of w"#,
         worker.0,
         epoch,
         asked.run.0,
@@ -729,6 +753,10 @@ pub async fn expire_due(store: &Store) -> Result<usize> {
         )
         .execute(&mut *tx)
         .await?;
+        if p.status != "pending" && voided.rows_affected() == 0 {
+            // Somebody continued the run between the look and this.
+            continue;
+        }
         sqlx::query!("update approvals set status = 'expired', closed_at = app_now() where id = $1", p.id)
             .execute(&mut *tx)
             .await?;

@@ -67,11 +67,15 @@ fn outage(error: &sqlx::Error) -> Option<&'static str> {
             Some(AWAY)
         }
         sqlx::Error::Database(e) => match e.code()?.as_ref() {
-            "25006" => Some("The database is read-only at the moment. Nothing was changed. Try again once it takes changes."),
-            "53100" => Some("The disk of the database is full. Nothing was changed. Try again once there is room."),
-            c if c.starts_with("53") => {
-                Some("The database has no connections or memory left. Nothing was changed. Try again in a moment.")
+            "25006" => Some(
+                "The database is read-only at the moment. Nothing was changed. Try again once it takes changes.",
+            ),
+            "53100" => {
+                Some("The disk of the database is full. Nothing was changed. Try again once there is room.")
             }
+            c if c.starts_with("53") => Some(
+                "The database has no connections or memory left. Nothing was changed. Try again in a moment.",
+            ),
             c if c.starts_with("57P") || c.starts_with("08") => Some(AWAY),
             _ => None,
         },

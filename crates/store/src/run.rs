@@ -6,8 +6,9 @@ use domain::{
     id::{AgentId, RunId, SessionId, WorkerId},
     run::RunStatus,
     user::{Caller, Role},
+    worker::HarnessOffer,
 };
-use sqlx::PgConnection;
+use sqlx::{PgConnection, types::Json};
 
 use crate::{Result, Store, Topic, audit, error::word};
 
@@ -36,17 +37,7 @@ pub(crate) async fn end_in(
         _ => "The run ended before it was decided.",
     };
     // Approvals before the run: the order of locks everywhere.
-    let closed = sqlx::query_scalar!(
-        "update approvals set status = 'cancelled', closed_reason = $2, closed_at = app_now()
-         where run_id = $1 and status = 'pending' returning id",
-        run.0,
-        reason,
-    )
-    .fetch_all(&mut *tx)
-    .await?;
-    for approval in closed {
-        audit::add(&mut *tx, store, None, "approval", approval, "was cancelled", Some(reason)).await?;
-    }
+    close_approvals(&mut *tx, store, run, reason).await?;
     // What waits to be sent again after a broken link was sent once: only the worker knows
     // whether it was applied.
     sqlx::query!(
@@ -72,9 +63,27 @@ pub(crate) async fn end_in(
         status.as_str(),
         detail,
     )
-    .execute(tx)
+    .execute(&mut *tx)
     .await?;
+    // One more may have been stored while the run's row was waited for; none can be after.
+    close_approvals(tx, store, run, reason).await?;
     Ok(ended.rows_affected() == 1)
+}
+
+/// The open approvals of a run become cancelled.
+async fn close_approvals(tx: &mut PgConnection, store: &Store, run: RunId, reason: &str) -> Result<()> {
+    let closed = sqlx::query_scalar!(
+        "update approvals set status = 'cancelled', closed_reason = $2, closed_at = app_now()
+         where run_id = $1 and status = 'pending' returning id",
+        run.0,
+        reason,
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    for approval in closed {
+        audit::add(&mut *tx, store, None, "approval", approval, "was cancelled", Some(reason)).await?;
+    }
+    Ok(())
 }
 
 /// Cancels a run: closes it, its approvals and its unsent decisions in one
@@ -181,6 +190,7 @@ pub struct DuePrompt {
 /// live run (it becomes `running`), and those whose acceptance was never heard.
 pub async fn due_prompts(store: &Store, worker: WorkerId) -> Result<Vec<DuePrompt>> {
     let mut tx = store.pool().begin().await?;
+    let refused = refuse_unaskable(&mut tx, store, worker).await?;
     let started = sqlx::query!(
         "update runs set status = 'running', started_at = app_now() where id in (
              select distinct on (r.session_id) r.id
@@ -206,7 +216,7 @@ pub async fn due_prompts(store: &Store, worker: WorkerId) -> Result<Vec<DuePromp
     .fetch_all(&mut *tx)
     .await?;
     tx.commit().await?;
-    if started.rows_affected() > 0 {
+    if started.rows_affected() > 0 || refused > 0 {
         store.changes().bump(&[Topic::Sessions]);
     }
     Ok(rows
@@ -227,6 +237,39 @@ pub async fn due_prompts(store: &Store, worker: WorkerId) -> Result<Vec<DuePromp
             native_session: r.native_session,
         })
         .collect())
+}
+
+/// Ends the messages that wait for an agent whose policy is to ask and whose harness has
+/// no way to: it is not started (rule 9). Returns how many.
+async fn refuse_unaskable(tx: &mut PgConnection, store: &Store, worker: WorkerId) -> Result<usize> {
+    let agents = sqlx::query!(
+        r#"select a.id, a.harness, a.mode, w.offers as "offers: Json<Vec<HarnessOffer>>"
+           from agents a join workers w on w.id = a.worker_id
+           where a.worker_id = $1 and exists (
+               select from runs r join sessions s on s.id = r.session_id
+               where s.agent_id = a.id and r.prompted_at is null and r.status in ('pending', 'running'))"#,
+        worker.0
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    let mut refused = 0;
+    for agent in agents {
+        let offer = agent.offers.0.iter().find(|o| o.id == agent.harness);
+        let Some(why) = offer.and_then(|o| o.cannot_ask(&agent.mode)) else { continue };
+        let runs = sqlx::query_scalar!(
+            "select r.id from runs r join sessions s on s.id = r.session_id
+             where s.agent_id = $1 and r.prompted_at is null and r.status in ('pending', 'running')
+             order by r.id for update of r",
+            agent.id
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        refused += runs.len();
+        for run in runs {
+            end_in(&mut *tx, store, RunId(run), RunStatus::Error, Some(&why), Gone::Nothing).await?;
+        }
+    }
+    Ok(refused)
 }
 
 /// Runs of which only background work goes on while a next message waits.

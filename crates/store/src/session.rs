@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use domain::{
+    approval::ApprovalStatus,
     event::EventBody,
     failure::Failure,
     id::{AgentId, RunId, SessionId},
@@ -26,6 +27,9 @@ const ROWS: usize = 50;
 /// Turns of a transcript read at once, and events of each.
 const TURNS: usize = 20;
 const EVENTS: i64 = 300;
+/// Bytes of events read at once, newest first; a few of each turn are read all the same.
+const EVENT_BYTES: i64 = 2 * 1024 * 1024;
+const EVENTS_KEPT: i64 = 5;
 /// Prompts that may wait in a session.
 const QUEUE_MAX: i64 = 20;
 
@@ -169,36 +173,53 @@ pub async fn read(
 
 type Items = HashMap<Uuid, (Vec<Item>, u64)>;
 
-/// Events and approvals of each run, in their order; of long runs the newest events.
+/// Events and approvals of each run, in their order; of long runs the newest, and what
+/// still waits. However long a run was, what is read has an end.
 async fn read_items(tx: &mut PgConnection, caller: &Caller, runs: &[Uuid]) -> Result<Items> {
     let events = sqlx::query!(
         r#"select e.run_id as "run_id!", e.seq as "seq!", e.at as "at!", e.body as "body!: Json<EventBody>",
-                  e.left_out as "left_out!"
-           from unnest($1::uuid[]) run(id)
-           cross join lateral (
-               select v.*, greatest(count(*) over () - $2, 0) as left_out,
-                      row_number() over (order by v.seq desc) as place
-               from run_events v where v.run_id = run.id) e
-           where e.place <= $2
+                  e.total as "total!"
+           from (select c.*, sum(octet_length(c.body::text)) over (order by c.run_id desc, c.seq desc) as so_far
+                 from unnest($1::uuid[]) run(id)
+                 cross join lateral (
+                     select v.*, count(*) over () as total, row_number() over (order by v.seq desc) as place
+                     from run_events v where v.run_id = run.id) c
+                 where c.place <= $2) e
+           where e.so_far <= $3 or e.place <= $4
            order by e.run_id, e.seq"#,
         runs,
         EVENTS,
+        EVENT_BYTES,
+        EVENTS_KEPT,
     )
     .fetch_all(&mut *tx)
     .await?;
     let mut items: Items = HashMap::new();
     for e in events {
         let (list, left_out) = items.entry(e.run_id).or_default();
-        *left_out = u64::try_from(e.left_out).unwrap_or(0);
         list.push(Item::Event { seq: e.seq, at: e.at.into(), body: e.body.0 });
+        *left_out = u64::try_from(e.total).unwrap_or(0).saturating_sub(list.len() as u64);
     }
+    let mut approvals = approval::count_of_runs(tx, runs).await?;
     for (after_seq, run, detail) in approval::read_of_runs(tx, caller, runs).await? {
-        let (list, _) = items.entry(run).or_default();
+        let (list, left_out) = items.entry(run).or_default();
+        // What was decided before the first event shown is left out with what was around it.
+        let first = list.iter().find_map(|i| if let Item::Event { seq, .. } = i { Some(*seq) } else { None });
+        let is_before = *left_out > 0 && first.is_some_and(|seq| after_seq < seq);
+        if is_before && detail.row.status != ApprovalStatus::Pending {
+            continue;
+        }
+        if let Some(all) = approvals.get_mut(&run) {
+            *all = all.saturating_sub(1);
+        }
         let place = list
             .iter()
             .position(|i| matches!(i, Item::Event { seq, .. } if *seq > after_seq))
             .unwrap_or(list.len());
         list.insert(place, Item::Approval { approval: Box::new(detail) });
+    }
+    for (run, more) in approvals {
+        items.entry(run).or_default().1 += more;
     }
     Ok(items)
 }
@@ -226,6 +247,7 @@ pub async fn start(
     let prompt = check_prompt(prompt)?;
     let id = store.new_id();
     let mut tx = store.pool().begin().await?;
+    agent::check_can_ask(&mut tx, agent, "agent").await?;
     let made = sqlx::query!(
         "insert into sessions (id, agent_id, owner_id, title, private)
          select $1, a.id, $3, $4, $5 from agents a where a.id = $2",
@@ -250,8 +272,8 @@ pub async fn start(
 pub async fn prompt(store: &Store, caller: &Caller, id: SessionId, prompt: &str) -> Result<RunId> {
     let prompt = check_prompt(prompt)?;
     let mut tx = store.pool().begin().await?;
-    sqlx::query!(
-        "select id from sessions where id = $1 and (not private or owner_id = $2 or $3) for no key update",
+    let agent = sqlx::query_scalar!(
+        "select agent_id from sessions where id = $1 and (not private or owner_id = $2 or $3) for no key update",
         id.0,
         caller.id.0,
         sees_all(caller),
@@ -259,6 +281,7 @@ pub async fn prompt(store: &Store, caller: &Caller, id: SessionId, prompt: &str)
     .fetch_optional(&mut *tx)
     .await?
     .ok_or_else(|| Failure::not_found("session"))?;
+    agent::check_can_ask(&mut tx, AgentId(agent), "prompt").await?;
     let queued = sqlx::query_scalar!(
         r#"select count(*) as "queued!" from runs where session_id = $1 and status = 'pending'"#,
         id.0

@@ -191,7 +191,8 @@ pub async fn link(store: &Store, id: WorkerId, hello: Hello<'_>) -> Result<Linke
     .execute(&mut *tx)
     .await?;
     tx.commit().await?;
-    store.changes().bump(&[Topic::Workers, Topic::Agents, Topic::Sessions, Topic::Outbox]);
+    // An older link, perhaps on another server, looks whether it is still the current one.
+    store.changes().bump(&[Topic::Workers, Topic::Agents, Topic::Sessions, Topic::Outbox, Topic::Access]);
     Ok(Linked::Yes { epoch, name: row.name })
 }
 

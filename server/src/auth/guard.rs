@@ -26,6 +26,17 @@ pub async fn host(State(state): State<AppState>, request: Request, next: Next) -
     (StatusCode::MISDIRECTED_REQUEST, told).into_response()
 }
 
+/// Refuses what a page of another origin sends. The check of `tower_http` compares hosts
+/// and lets another scheme through; a browser that says its origin says all of it.
+pub async fn origin(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let origin = request.headers().get(header::ORIGIN);
+    let is_ours = origin.is_none_or(|o| o.to_str().is_ok_and(|o| state.reach.accepts_origin(o)));
+    if is_ours || request.method().is_safe() {
+        return next.run(request).await;
+    }
+    (StatusCode::FORBIDDEN, "This address may not send anything here.\n").into_response()
+}
+
 /// Puts the signed-in person into the request, if the cookie is good.
 pub async fn session(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     if let Some(token) = cookie::read(request.headers(), &state.reach) {
@@ -34,9 +45,14 @@ pub async fn session(State(state): State<AppState>, mut request: Request, next: 
                 request.extensions_mut().insert(login);
             }
             Ok(None) => {}
-            Err(error) => {
-                return failed(error.into_failure());
+            // The page's own script reads failures of functions as JSON.
+            Err(error) if request.uri().path().starts_with("/api/") => {
+                let failure = error.into_failure();
+                let status =
+                    StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                return (status, axum::Json(failure)).into_response();
             }
+            Err(error) => return failed(error.into_failure()),
         }
     }
     next.run(request).await

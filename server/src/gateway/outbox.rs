@@ -45,15 +45,20 @@ impl Outbox {
         std::mem::take(&mut self.again)
     }
 
-    /// Everything due and not under way, cancels first.
-    pub async fn due(&mut self) -> store::Result<Vec<Frame>> {
-        let mut frames = Vec::new();
+    /// Everything due and not under way, cancels first, added to `frames`. With an error
+    /// those already there are to be sent all the same: they count as under way.
+    pub async fn due(&mut self, frames: &mut Vec<Frame>) -> store::Result<()> {
         for (run, key) in run::due_cancels(&self.store, self.worker).await? {
             if let Some(id) = self.call(Under::Cancel(run)) {
                 frames.push(Frame::call(id, &Cancel { key, epoch: self.epoch, run }));
             }
         }
-        for due in decision::take_due(&self.store, self.worker, self.epoch).await? {
+        let deciding: Vec<DecisionId> = self
+            .under_way
+            .iter()
+            .filter_map(|u| if let Under::Resolve(decision) = u { Some(*decision) } else { None })
+            .collect();
+        for due in decision::take_due(&self.store, self.worker, self.epoch, &deciding).await? {
             if let Some(id) = self.call(Under::Resolve(due.decision)) {
                 let resolve = Resolve {
                     key: due.session,
@@ -87,7 +92,7 @@ impl Outbox {
                 frames.push(Frame::call(id, &prompt));
             }
         }
-        Ok(frames)
+        Ok(())
     }
 
     fn call(&mut self, under: Under) -> Option<CallId> {

@@ -32,6 +32,8 @@ use crate::state::AppState;
 const BATCH: usize = 256;
 /// Permission requests stored at the same time.
 const AT_ONCE: usize = 8;
+/// How long the peer may say nothing.
+const DEAD: Duration = Duration::from_secs(LEASE_TTL_S);
 /// How long the outbox may wait without a wake: covers lost notifications.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -54,22 +56,30 @@ pub(super) async fn run(
     let mut next_look = Instant::now() + LOOK;
     loop {
         if look {
+            let began = Instant::now();
             look = false;
             next_look = Instant::now() + LOOK;
-            match outbox.due().await {
-                Ok(frames) => {
+            // A link that another one has replaced elsewhere hands out nothing more.
+            match worker::is_current(&state.store, worker, epoch).await {
+                Ok(true) => {
+                    let mut frames = Vec::new();
+                    if let Err(error) = outbox.due(&mut frames).await {
+                        tracing::warn!(%worker, %error, "the outbox could not be read; trying again");
+                    }
                     for frame in frames {
-                        if socket.send(Message::text(frame.to_text())).await.is_err() {
-                            return End(1006, "the connection was lost");
+                        if let Err(end) = say(socket, frame).await {
+                            return end;
                         }
                     }
                 }
+                Ok(false) => return link.why_not_current().await,
                 Err(error) => tracing::warn!(%worker, %error, "the outbox could not be read; trying again"),
             }
+            // While the database keeps this waiting, nobody listens: that is not the peer's silence.
+            heard += began.elapsed();
         }
         tokio::select! {
             message = socket.recv() => {
-                heard = Instant::now();
                 let mut batch = Vec::new();
                 if let Some(end) = take(message, &mut batch) {
                     return end;
@@ -86,25 +96,26 @@ pub(super) async fn run(
                 }
                 for reply in link.carry_out(batch, &mut outbox).await {
                     match reply {
-                        Reply::Frame(frame) => if socket.send(Message::text(frame.to_text())).await.is_err() {
-                            return End(1006, "the connection was lost");
+                        Reply::Frame(frame) => if let Err(end) = say(socket, frame).await {
+                            return end;
                         },
                         Reply::End(end) => return end,
                     }
                 }
+                heard = Instant::now();
                 look = outbox.wants_look();
             }
+            () = tokio::time::sleep_until(heard + DEAD) => {
+                return End(close::PROTOCOL, "no sign of life for 45 s");
+            }
             _ = beat.tick() => {
-                if heard.elapsed() > Duration::from_secs(LEASE_TTL_S) {
-                    return End(close::PROTOCOL, "no sign of life for 45 s");
-                }
                 match worker::heartbeat(&state.store, worker, epoch).await {
                     Ok(true) => {}
                     Ok(false) => return link.why_not_current().await,
                     Err(error) => tracing::warn!(%worker, %error, "a heartbeat could not be stored"),
                 }
-                if socket.send(Message::text(Frame::notify(&Heartbeat {}).to_text())).await.is_err() {
-                    return End(1006, "the connection was lost");
+                if let Err(end) = say(socket, Frame::notify(&Heartbeat {})).await {
+                    return end;
                 }
             }
             changed = changes.changed() => {
@@ -122,10 +133,19 @@ pub(super) async fn run(
             () = tokio::time::sleep_until(next_look) => look = true,
             _ = &mut superseded => return End(close::SUPERSEDED, "a newer link of this worker took over"),
             _ = ending.changed() => {
-                let _ = socket.send(Message::text(Frame::notify(&Drain {}).to_text())).await;
+                let _ = say(socket, Frame::notify(&Drain {})).await;
                 return End(1001, "the server ends");
             }
         }
+    }
+}
+
+/// Sends a frame. A peer that takes nothing is as gone as one that says nothing.
+async fn say(socket: &mut WebSocket, frame: Frame) -> Result<(), End> {
+    match tokio::time::timeout(DEAD, socket.send(Message::text(frame.to_text()))).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(End(1006, "the connection was lost")),
+        Err(_) => Err(End(close::PROTOCOL, "nothing was taken for 45 s")),
     }
 }
 
@@ -319,7 +339,7 @@ impl Link<'_> {
     }
 
     async fn withdrawn(&self, gone: Withdrawn) -> Result<(), RpcError> {
-        self.check_epoch(gone.epoch)?;
+        self.check_epoch(gone.epoch).await?;
         approval::withdraw(
             &self.state.store,
             self.worker,
@@ -332,7 +352,7 @@ impl Link<'_> {
     }
 
     async fn effect(&self, seen: Effect) -> Result<(), RpcError> {
-        self.check_epoch(seen.epoch)?;
+        self.check_epoch(seen.epoch).await?;
         let (next, note) = match seen.effect {
             EffectKind::Ran => (Delivery::Effect, "It ran."),
             EffectKind::Failed => (Delivery::Effect, "It ran and failed."),
@@ -350,8 +370,12 @@ impl Link<'_> {
             .map_err(unavailable)
     }
 
-    fn check_epoch(&self, epoch: i64) -> Result<(), RpcError> {
-        if epoch == self.epoch { Ok(()) } else { Err(RpcError::new(REFUSED, "the epoch is old")) }
+    /// Whether what is said is of this link, and this link still the worker's. Another
+    /// server may have taken the worker over a moment ago.
+    async fn check_epoch(&self, epoch: i64) -> Result<(), RpcError> {
+        let is_current = epoch == self.epoch
+            && worker::is_current(&self.state.store, self.worker, epoch).await.map_err(unavailable)?;
+        if is_current { Ok(()) } else { Err(RpcError::new(REFUSED, "the epoch is old")) }
     }
 }
 

@@ -85,9 +85,7 @@ impl Own {
 
     /// A server on it, with an admin.
     async fn product(&self) -> Product {
-        let options = self.running.as_ref().expect("it runs").options();
-        let pool = sqlx::postgres::PgPoolOptions::new().max_connections(4).connect_lazy_with(options);
-        let mut product = Product::on(self.url(), pool, &[]).await;
+        let mut product = Product::on(self.url(), &[]).await;
         product.make_admin().await;
         product
     }
@@ -159,6 +157,8 @@ async fn says(p: &Product, cookie: &str, path: &str, form: Option<&str>, words: 
     };
     assert_eq!(answer.status, 503, "{path}: {answer:?}");
     assert!(answer.body.contains(words), "{path}: {answer:?}");
+    let told: serde_json::Value = serde_json::from_str(&answer.body).expect("a failure the page can read");
+    assert_eq!(told["failure"], "unavailable");
     let id = answer.body.split("under ").nth(1).expect("an id").split('.').next().expect("an id").to_owned();
     assert_eq!(id.len(), 8, "{answer:?}");
     p.until_said(&id).await;
@@ -473,22 +473,26 @@ async fn a_database_killed_in_mid_commit_keeps_all_it_acknowledged() {
 }
 
 /// SIGKILL to one back end of the server: Postgres ends all the others and recovers.
+/// Returns when they have ended.
 fn kill_a_back_end(data: &Path) {
     let text = std::fs::read_to_string(data.join("postgres/postmaster.pid")).expect("a pid file");
     let postmaster = text.lines().next().expect("a pid").to_owned();
     let children = std::fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"))
         .expect("its children");
-    let busy = children
+    let back_ends: Vec<Pid> = children
         .split_whitespace()
         .filter(|pid| {
             let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             String::from_utf8_lossy(&words).contains("countersign countersign")
         })
-        .last()
-        .expect("a back end")
-        .parse()
-        .ok();
-    let _ = kill_process(busy.and_then(Pid::from_raw).expect("a pid"), Signal::KILL);
+        .filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
+        .collect();
+    kill_process(*back_ends.last().expect("a back end"), Signal::KILL).expect("killed");
+    let began = Instant::now();
+    while back_ends.iter().any(|pid| test_kill_process(*pid).is_ok()) {
+        assert!(began.elapsed() < Duration::from_secs(20), "the back ends live on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

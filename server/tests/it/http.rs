@@ -43,8 +43,10 @@ pub async fn try_send(
     body: &[u8],
 ) -> Option<Response> {
     let mut stream = TcpStream::connect(address).await.ok()?;
-    let mut request =
-        format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+    let mut request = format!("{method} {path} HTTP/1.1\r\nContent-Length: {}\r\n", body.len());
+    if !headers.iter().any(|(n, _)| n.eq_ignore_ascii_case("connection")) {
+        request.push_str("Connection: close\r\n");
+    }
     if !headers.iter().any(|(n, _)| n.eq_ignore_ascii_case("host")) {
         let _ = write!(request, "Host: {address}\r\n");
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::{SinkExt as _, StreamExt as _};
 use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as _};
 
 use crate::product::Product;
@@ -28,6 +28,15 @@ pub async fn open(p: &Product, cookie: &str, origin: Option<&str>) -> Result<Soc
 /// A tab of this server's own page.
 pub async fn open_own(p: &Product, cookie: &str) -> Socket {
     open(p, cookie, Some(&format!("http://{}", p.address))).await.expect("open")
+}
+
+/// Answers a ping as the page does.
+pub async fn answer(socket: &mut Socket, message: &Message) {
+    if let Message::Text(text) = message
+        && text.contains("\"ping\"")
+    {
+        let _ = socket.send(Message::text(text.replace("ping", "pong"))).await;
+    }
 }
 
 /// The code the server closes with.

@@ -33,7 +33,7 @@ pub struct Product {
     env: Vec<(String, String)>,
     data: PathBuf,
     // Dropped last: the database goes with it.
-    _database: Option<cluster::scratch::Database>,
+    scratch: Option<cluster::scratch::Database>,
 }
 
 /// The program with a data folder of its own; nothing else is set.
@@ -93,16 +93,22 @@ impl Product {
 
     pub async fn start_with(env: &[(&str, &str)]) -> Self {
         let database = cluster::scratch::database(&store::MIGRATOR).await;
-        let (url, pool) = (database.url(), database.pool.clone());
-        let mut product = Self::on(url, pool, env).await;
-        product._database = Some(database);
+        let mut product = Self::on(database.url(), env).await;
+        product.scratch = Some(database);
         product.until_said("/setup/").await;
         product.read_setup_path();
         product
     }
 
     /// On a database that outlives it; nobody is set up.
-    pub async fn on(url: String, pool: sqlx::PgPool, env: &[(&str, &str)]) -> Self {
+    pub async fn on(url: String, env: &[(&str, &str)]) -> Self {
+        let options: sqlx::postgres::PgConnectOptions = url.parse().expect("a url");
+        // Under another name than the server's connections, which tests cut.
+        let options = options.application_name("countersign-test");
+        let pool = sqlx::postgres::PgPoolOptions::new()
+            .max_connections(4)
+            .test_before_acquire(true)
+            .connect_lazy_with(options);
         let env: Vec<_> = env.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         let data = folder();
         let (child, said) = spawn(&data, &url, &env, "127.0.0.1:0");
@@ -116,7 +122,7 @@ impl Product {
             url,
             env,
             data,
-            _database: None,
+            scratch: None,
         };
         product.until_said("Countersign is at ").await;
         let said = product.said();
@@ -125,14 +131,14 @@ impl Product {
             let url = said.lines().find_map(|l| l.strip_prefix("Countersign is at ")).expect("an address");
             url.split_once("://").expect("a url").1
         });
-        product.address = at.trim().to_owned();
+        at.trim().clone_into(&mut product.address);
         product
     }
 
     /// A second server over the same database. Sign-ins are the same, under the cookie's
     /// name there.
     pub async fn beside(&self) -> Self {
-        let mut other = Self::on(self.url.clone(), self.pool.clone(), &[]).await;
+        let mut other = Self::on(self.url.clone(), &[]).await;
         other.admin = other.cookie_here(&self.admin);
         other
     }

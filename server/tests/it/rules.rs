@@ -718,7 +718,8 @@ async fn a_decision_nobody_continues_in_time_is_void_and_the_harness_is_refused(
 async fn a_worker_s_token_opens_no_way_to_decide() {
     let (p, token, mut w) = place().await;
     let paused = w.paused(&p).await;
-    let form = format!("id={}&digest={}&outcome=approve", paused.id, paused.ask.action_digest);
+    let form =
+        format!("id={}&digest={}&outcome=approve&run={}", paused.id, paused.ask.action_digest, paused.run);
     let bearer = format!("Bearer {token}");
     let port = p.address.rsplit(':').next().expect("a port");
     let as_cookie = format!("countersign-{port}={token}");

@@ -518,10 +518,7 @@ impl Dialogue {
             if self.is_done() {
                 return Ok(Over::Done);
             }
-            let frame = match w.next().await {
-                Ok(frame) => frame,
-                Err(_) => return Ok(Over::Lost),
-            };
+            let Ok(frame) = w.next().await else { return Ok(Over::Lost) };
             match frame {
                 Frame::Answer { id, result } if Some(id) == asking => {
                     gate.before()?;

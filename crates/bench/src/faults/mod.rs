@@ -146,7 +146,7 @@ async fn disturbed(
 /// One thing goes wrong, beside whatever else does.
 fn trouble(world: &Arc<World>, done: &Arc<Done>, chance: &mut Chance) {
     let at = chance.place(world.workers.len());
-    let what = chance.weighed(&[50, 20, 6, 6, 9, 5]);
+    let what = chance.weighed(&[58, 18, 5, 5, 9, 5]);
     let mut own = Chance::of(chance.below(u64::MAX), 9);
     let (world, done) = (Arc::clone(world), Arc::clone(done));
     tokio::spawn(async move {
@@ -154,7 +154,7 @@ fn trouble(world: &Arc<World>, done: &Arc<Done>, chance: &mut Chance) {
         let went = match what {
             0 => {
                 done.count("worker");
-                worker.restart(own.ms(100, 2500)).await
+                worker.restart(own.ms(200, 3000)).await
             }
             1 => {
                 done.count("cut");

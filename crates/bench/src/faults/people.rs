@@ -272,7 +272,7 @@ impl People {
     }
 
     async fn think(&self, id: Uuid, chance: &mut Chance) {
-        let slow = chance.percent(40);
+        let slow = chance.percent(50);
         tokio::time::sleep(if slow { chance.ms(300, 2500) } else { chance.ms(0, 300) }).await;
         let Ok(shown) = self.get(&format!("/api/approval/read?id={id}")).await else { return };
         let (Some(digest), Some(run)) = (shown["digest"].as_str(), shown["run"].as_str()) else { return };

@@ -46,6 +46,8 @@ pub struct World {
     /// The bench's own connections: for reading what is stored.
     pub pool: PgPool,
     pub workers: Vec<Worker>,
+    /// Where sockets are: removed with the folder.
+    runtime: PathBuf,
     url: String,
     size: Size,
     pub database: AsyncMutex<Option<Cluster>>,
@@ -53,6 +55,8 @@ pub struct World {
 }
 
 pub struct Worker {
+    /// Short, for sockets.
+    runtime: PathBuf,
     pub id: Uuid,
     pub demo: Uuid,
     pub claude: Uuid,
@@ -99,6 +103,8 @@ impl World {
         std::fs::create_dir(&data)?;
         // The user that runs Postgres passes through.
         std::fs::set_permissions(&data, std::os::unix::fs::PermissionsExt::from_mode(0o711))?;
+        let runtime = std::env::temp_dir().join(format!("csf-{}", &Uuid::new_v4().simple().to_string()[..8]));
+        std::fs::create_dir(&runtime)?;
         let cluster =
             cluster::open(Source::Private { data: data.clone() }, &|line| eprintln!("{line}")).await?;
         let pool = PgPoolOptions::new()
@@ -107,6 +113,7 @@ impl World {
             .connect_with(cluster.options())
             .await?;
         let mut world = Self {
+            runtime,
             url: url_of(&cluster),
             address: free_address()?,
             cookie: String::new(),
@@ -146,6 +153,7 @@ impl World {
                 .fetch_one(&self.pool)
                 .await?;
             let mut worker = Worker {
+                runtime: self.runtime.clone(),
                 id,
                 demo: Uuid::nil(),
                 claude: Uuid::nil(),
@@ -320,6 +328,7 @@ impl World {
         if let Some(cluster) = self.database.lock().await.take() {
             cluster.stop().await;
         }
+        let _ = std::fs::remove_dir_all(&self.runtime);
         if keep_folder {
             eprintln!("Left to be looked at: {}", self.data.display());
         } else {
@@ -359,6 +368,7 @@ impl Worker {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.folder.join("home"))
+            .env("XDG_RUNTIME_DIR", &self.runtime)
             .env("CLAUDE_CONFIG_DIR", self.folder.join("claude"))
             .env("CLAUDE_BIN", beside("countersign-scripted-claude")?)
             .env("COUNTERSIGN_LOG", std::env::var("COUNTERSIGN_LOG").unwrap_or_else(|_| "warn".to_owned()))

@@ -159,6 +159,25 @@ fn a_cancel_ends_the_prompt_while_it_asks_and_while_a_command_runs() {
 }
 
 #[test]
+fn a_cancel_tells_of_every_open_act_that_it_was_not_done() {
+    let mut agent = Agent::start("ask");
+    agent.prompt("both: run: sleep 600 && append a.txt: 1");
+    let (first, second) = (agent.asked(), agent.asked());
+    // The second is allowed while the first runs, and never begun.
+    agent.choose(&first, "allow-once");
+    agent.choose(&second, "allow-once");
+    let params = json!({"sessionId": agent.session});
+    agent.send(&json!({"jsonrpc":"2.0","method":"session/cancel","params":params}));
+    assert_eq!(agent.answer(9)["result"]["stopReason"], "cancelled");
+    let ended = |call: &str| {
+        let mut told = agent.seen.iter().filter(|m| m["params"]["update"]["toolCallId"] == call);
+        told.next_back().unwrap()["params"]["update"]["status"].clone()
+    };
+    assert_eq!((ended("call_1"), ended("call_2")), (json!("failed"), json!("failed")));
+    assert_eq!(agent.file("a.txt"), None);
+}
+
+#[test]
 fn the_mode_auto_writes_without_asking_and_unknown_methods_are_refused() {
     let mut agent = Agent::start("auto");
     agent.prompt("hello\nrun: cat notes.txt\nappend ../x: no");

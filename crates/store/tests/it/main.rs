@@ -6,4 +6,5 @@ mod pausing;
 mod place;
 mod queue;
 mod race;
+mod rules;
 mod sql;

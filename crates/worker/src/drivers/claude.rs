@@ -421,12 +421,11 @@ impl Claude {
         }
         let mut listed = Vec::new();
         for request in pending {
-            match self.ask(request.request_id.clone(), request.request) {
-                Some(ask) => listed.push(ask),
-                None => {
-                    steps.push(Step::Write(deny(&request.request_id, UNREADABLE)));
-                    steps.push(unreadable());
-                }
+            if let Some(ask) = self.ask(request.request_id.clone(), request.request) {
+                listed.push(ask);
+            } else {
+                steps.push(Step::Write(deny(&request.request_id, UNREADABLE)));
+                steps.push(unreadable());
             }
         }
         steps.push(Step::Listed(listed));
@@ -441,8 +440,9 @@ impl Claude {
         if reported == plain(self.present_mode()) {
             return Vec::new();
         }
-        let allowed = self.allowed_modes.iter().any(|m| plain(m) == reported);
-        if !allowed && !(reported == "plan" && self.entering_plan) {
+        let allowed = self.allowed_modes.iter().any(|m| plain(m) == reported)
+            || (reported == "plan" && self.entering_plan);
+        if !allowed {
             return vec![Step::Fatal(format!(
                 "Claude Code reports the permission mode \"{reported}\" where \"{}\" was ordered. It was stopped.",
                 self.present_mode()

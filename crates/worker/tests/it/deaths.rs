@@ -163,6 +163,7 @@ async fn an_answer_whose_effect_nobody_can_have_seen_is_unknown_and_never_given_
     let asked = world.request(0).await;
     let decision = world.decision(&asked, approve(None));
     assert_eq!(world.server.call(&decision).await.unwrap().outcome, ResolveOutcome::Applied);
+    world.appears("answers").await;
     kill_holder_of(world.pid(run).await).await;
     assert_eq!(world.effect(&asked.0.request_key).await, EffectKind::Unknown);
     let (status, detail) = world.ended(run).await;

@@ -192,6 +192,13 @@ impl Dialogue {
         }
     }
 
+    /// How many processes work in the agent's folder: none may be left of an earlier start.
+    fn processes(&self) -> usize {
+        let work = self.world.folder.join("work").canonicalize().unwrap();
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        all.filter(|p| std::fs::read_link(p.path().join("cwd")).is_ok_and(|cwd| cwd == work)).count()
+    }
+
     fn effects(&self) -> usize {
         match self.agent {
             Agent::Shell => self.count("effects", ""),
@@ -222,6 +229,7 @@ impl Dialogue {
         assert_eq!(seen.requests.len(), 1, "{label}: requests shown");
         assert!(alarms.is_empty(), "{label}: {alarms:?}");
         assert_eq!(self.count("doubled", ""), 0, "{label}: answers given twice");
+        assert_eq!(self.processes(), 1, "{label}: processes of the agent");
         let status = match self.course {
             Course::Approve | Course::Reject => RunStatus::Completed,
             Course::Cancel | Course::RejectAndStop => RunStatus::Cancelled,

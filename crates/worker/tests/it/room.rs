@@ -54,16 +54,6 @@ fn lives(pid: u32) -> bool {
     PathBuf::from(format!("/proc/{pid}")).exists()
 }
 
-async fn file_appears(world: &World, name: &str) {
-    for _ in 0..400 {
-        if world.file(name).is_some() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(25)).await;
-    }
-    panic!("{name} was never written");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_ends_the_worker_and_the_agent_waits_for_the_next() {
     let Some(disk) = Disk::new() else { return };
@@ -125,7 +115,7 @@ touch written; exit 0"#
     assert!(lives(process) && world.file("written").is_none(), "the agent did not wait");
     disk.make_room();
     // It goes on with nobody there, and ends: what it said last waits in its holder.
-    file_appears(&world, "written").await;
+    world.appears("written").await;
     world.start().await;
     assert_eq!(world.ended(run).await, (RunStatus::Completed, None));
     let seen = world.server.seen.lock().unwrap();

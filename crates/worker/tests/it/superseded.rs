@@ -9,10 +9,10 @@ use crate::world::{World, approve};
 
 const SCRIPT: &str = "ask 7 one; while read -r line; do echo \"$line\" >> answers; done";
 
-/// A worker with a short lease, linked, whose agent has asked.
-async fn waiting() -> (World, crate::dialogue::Asked) {
+/// A worker with a lease of so many seconds, linked, whose agent has asked.
+async fn waiting(lease_s: u64) -> (World, crate::dialogue::Asked) {
     let mut world = World::scripted_without_worker(SCRIPT).await;
-    world.server.set(|seen| seen.lease_ttl_s = Some(2));
+    world.server.set(|seen| seen.lease_ttl_s = Some(lease_s));
     world.start().await;
     world.begin("go").await;
     let asked = world.request(0).await;
@@ -21,14 +21,14 @@ async fn waiting() -> (World, crate::dialogue::Asked) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_stopped_past_its_lease_acts_on_nothing_that_came_meanwhile() {
-    let (mut world, asked) = waiting().await;
+    let (mut world, asked) = waiting(4).await;
     let worker = world.worker_pid();
     kill_process(worker, Signal::STOP).unwrap();
     let decision = world.decision(&asked, approve(None));
     let server = world.server.clone();
     // It reaches the stopped worker's socket before the link ends.
     let sent = tokio::spawn(async move { server.try_call(&decision).await });
-    tokio::time::sleep(Duration::from_millis(2500)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
     world.server.set(|seen| seen.verdict = Some(Verdict::Fenced));
     world.server.cut(close::SUPERSEDED);
     kill_process(worker, Signal::CONT).unwrap();
@@ -40,7 +40,7 @@ async fn a_worker_stopped_past_its_lease_acts_on_nothing_that_came_meanwhile() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_stopped_for_a_moment_goes_on() {
-    let (world, asked) = waiting().await;
+    let (world, asked) = waiting(45).await;
     let worker = world.worker_pid();
     kill_process(worker, Signal::STOP).unwrap();
     let decision = world.decision(&asked, approve(None));
@@ -49,5 +49,6 @@ async fn a_worker_stopped_for_a_moment_goes_on() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     kill_process(worker, Signal::CONT).unwrap();
     assert!(matches!(sent.await.unwrap(), Some(Ok(_))));
+    world.appears("answers").await;
     assert!(world.file("answers").unwrap().contains(r#""optionId":"a""#));
 }

@@ -201,6 +201,18 @@ read -r line
         std::fs::read_to_string(self.folder.join("work").join(name)).ok()
     }
 
+    /// Waits until the agent has written to a file: an answer was handed over before it was
+    /// read.
+    pub async fn appears(&self, name: &str) {
+        for _ in 0..800 {
+            if self.file(name).is_some_and(|text| text.is_empty() || text.ends_with('\n')) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        panic!("{name} was never written");
+    }
+
     pub async fn prompt(&self, run: RunId, text: &str) -> PromptReply {
         self.server.call(&self.prompting(run, text)).await.unwrap()
     }
