@@ -9,13 +9,14 @@ export default defineConfig({
   outputDir: 'results/failures',
   workers: 2,
   retries: 0,
-  timeout: 60_000,
-  expect: { timeout: 10_000 },
+  // Whatever is waited for comes soon on an idle machine; a loaded one gets its time.
+  timeout: 120_000,
+  expect: { timeout: 30_000 },
   reporter: [['list']],
   use: {
     trace: 'retain-on-failure',
-    actionTimeout: 10_000,
-    navigationTimeout: 20_000,
+    actionTimeout: 20_000,
+    navigationTimeout: 30_000,
     locale: 'en-GB',
     launchOptions: {
       executablePath: found,

@@ -5,10 +5,11 @@ import { join } from 'node:path';
 
 import { ask, bash, id, plan, program, question, say, writePlan } from '../fixtures/claude';
 import { script } from '../fixtures/endpoint';
-import { expect, lines, needsClaude, test, type Person } from '../fixtures/test';
+import { working } from '../fixtures/process';
+import { expect, lines, needsClaude, needsProc, test, type Person } from '../fixtures/test';
 
 needsClaude();
-test.skip(process.platform !== 'linux', 'These tests read /proc.');
+needsProc();
 
 const dialog = (person: Person, name: string) => person.page.getByRole('dialog', { name });
 
@@ -102,7 +103,7 @@ test('a refusal with words that stops the run: the model reads the words with it
   expect(lines(join(folder, 'log'))).toEqual([]);
 });
 
-test('what is allowed until it ends is not asked again, and nothing is written into the repository', async ({ ana, folder }) => {
+test('what is allowed until it ends is not asked again, and nothing is written into the repository', async ({ ana, folder, product }) => {
   const { page } = ana;
   const { session } = await ask(ana, folder, [
     [bash(id(), `touch ${folder}/one`)], [bash(id(), `touch ${folder}/two`)], [{ text: 'Both are there.' }],
@@ -118,6 +119,7 @@ test('what is allowed until it ends is not asked again, and nothing is written i
   // The rule itself is shown; only a single one is ticked from the start.
   const rule = allow.getByRole('checkbox', { name: /Bash\(touch/ });
   if (grants.length > 1) await expect(rule).not.toBeChecked();
+  else await expect(rule).toBeChecked();
   for (const box of await allow.getByRole('checkbox').all()) await box.check();
   await allow.getByRole('button', { name: 'Approve and allow' }).click();
   await ana.run('Done');
@@ -126,11 +128,14 @@ test('what is allowed until it ends is not asked again, and nothing is written i
   await ana.sees(page.locator('.granted', { hasText: 'Bash(touch' }));
   expect(existsSync(join(folder, '.claude'))).toBe(false);
 
-  // Its process ends: the next one asks again.
-  process.kill(program(folder).pid, 'SIGKILL');
-  await expect.poll(async () => (await page.request.get('/api/agent/list')).ok()).toBe(true);
+  // Its process ends, and the worker has put its files away: the next one asks again.
+  const { pid } = program(folder);
+  process.kill(pid, 'SIGKILL');
+  await expect.poll(() => working('claude', folder)).toEqual([]);
+  await expect.poll(() => product.workerFiles(session).filter(({ name }) => name.includes('/'))).toEqual([]);
   await say(ana, script('Once more', [[bash(id(), `touch ${folder}/three`)], [{ text: 'Three.' }]]));
   await ana.run('Paused');
+  expect(program(folder).pid).not.toBe(pid);
   expect(existsSync(join(folder, 'three'))).toBe(false);
 });
 

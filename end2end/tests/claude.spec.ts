@@ -7,10 +7,10 @@ import { join } from 'node:path';
 import { ask, bash, id, program, read, say, worker } from '../fixtures/claude';
 import { script, type Block } from '../fixtures/endpoint';
 import { working } from '../fixtures/process';
-import { expect, lines, needsClaude, test } from '../fixtures/test';
+import { expect, lines, needsClaude, needsProc, test } from '../fixtures/test';
 
 needsClaude();
-test.skip(process.platform !== 'linux', 'These tests read /proc.');
+needsProc();
 
 test('an approved command runs once, in the same process and native session', async ({ ana, folder, product }) => {
   const { page } = ana;
@@ -79,7 +79,7 @@ test('two sub-agents ask at once, each for itself', async ({ ana, folder }) => {
     },
   });
   await ask(ana, folder, [[task('one', a), task('two', b)], [{ text: 'Both are over.' }]]);
-  await ana.sees(ana.approve.nth(1), 20_000);
+  await ana.sees(ana.approve.nth(1));
   const card = (name: string) => ana.requests.locator('section').filter({ hasText: `echo ${name}` });
   // Who asks is said, on the card and in the list, by what it was told to do.
   await expect(card('one')).toContainText('Sub-agent “general-purpose: one” asks.');
@@ -128,7 +128,7 @@ test('the worker is killed while paused: its successor hands the decision to the
   expect(first).toBeDefined();
   process.kill(first!.pid, 'SIGKILL');
   await expect.poll(() => worker(product)?.pid).not.toBe(first!.pid);
-  await expect.poll(async () => (await ana.api.agent('claude')).worker_linked && worker(product) !== undefined, { timeout: 20_000 }).toBe(true);
+  await expect.poll(async () => (await ana.api.agent('claude')).worker_linked && worker(product) !== undefined).toBe(true);
 
   // The program never noticed: the same process, still asking, the model not called.
   expect(program(folder)).toMatchObject({ pid: before.pid, parent: before.parent });
@@ -137,7 +137,7 @@ test('the worker is killed while paused: its successor hands the decision to the
   expect(product.endpoint.about(mark)).toHaveLength(1);
 
   await ana.approve.click();
-  await ana.run('Done', 20_000);
+  await ana.run('Done');
   expect(lines(join(folder, 'log'))).toEqual(['done']);
   expect(program(folder).pid).toBe(before.pid);
   const asked = product.endpoint.about(mark);
@@ -160,7 +160,7 @@ test('the decision that is made while the worker is away is handed over when it 
   await ana.sees(ana.page.getByText('Approved by Ana Ruka'));
   expect(lines(join(folder, 'log'))).toEqual([]);
   process.kill(away.pid, 'SIGKILL');
-  await ana.run('Done', 25_000);
+  await ana.run('Done');
   expect(lines(join(folder, 'log'))).toEqual(['done']);
   expect(program(folder).pid).toBe(before.pid);
   expect(product.endpoint.about(mark).map((a) => a.turn)).toEqual([0, 1]);

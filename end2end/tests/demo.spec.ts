@@ -1,4 +1,5 @@
 // The demo agent's way, from a message to its effect: with script, without, on a phone.
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import { working } from '../fixtures/process';
@@ -57,10 +58,34 @@ test('a request is decided on its own page', async ({ ana, folder }) => {
   await ana.ready();
   await expect(page.locator('.action pre')).toContainText('echo deployed >> deploy.log');
   await expect(page.getByText('End of command. 1 line, 27 characters.')).toBeVisible();
+  await expect(page.getByText('files it reads or runs may still change before it runs')).toBeVisible();
   await ana.approve.click();
   await ana.sees(page.locator('.receipt .done', { hasText: 'Effect' }));
   await expect(page.locator('.ask-head')).toContainText('Approved');
   expect(lines(join(folder, 'deploy.log'))).toEqual(['deployed']);
+});
+
+test('a script that is swapped while its call waits: the call stays what was approved, and the card says what it does not cover', async ({ ana, folder }) => {
+  const { page } = ana;
+  const job = join(folder, 'job.sh');
+  writeFileSync(job, 'echo first >> job.log\n');
+  await ana.start(await demo(ana, folder), 'run: sh ./job.sh');
+  await ana.run('Paused');
+  const [{ id }] = await ana.api.waiting();
+  const { digest } = await ana.api.approval(id);
+  const told = page.getByText('files it reads or runs may still change before it runs');
+  await expect(told).toBeVisible();
+  await ana.go(`/approvals/${id}`);
+  await expect(told).toBeVisible();
+  writeFileSync(job, 'echo swapped >> job.log\n');
+  // The text was the call, not the file: it is the same request still.
+  await ana.reload();
+  await expect(page.locator('.action pre')).toContainText('sh ./job.sh');
+  expect((await ana.api.approval(id)).digest).toBe(digest);
+  await ana.approve.click();
+  await ana.sees(page.locator('.receipt .done', { hasText: 'Effect' }));
+  await expect(page.locator('.action pre')).toContainText('sh ./job.sh');
+  expect(lines(join(folder, 'job.log'))).toEqual(['swapped']);
 });
 
 test('a refusal with words runs nothing and keeps the words', async ({ ana, folder }) => {
@@ -157,7 +182,7 @@ test('a request nobody answers expires, and is nobody’s refusal', async ({ ana
   await ana.start(await demo(ana, folder, { hitl_timeout_s: 10 }), 'append notes.txt: never this');
   await ana.run('Paused');
   const [{ id }] = await ana.api.waiting();
-  await ana.run('Done', 30_000);
+  await ana.run('Done');
   await ana.go(`/approvals/${id}`);
   await expect(page.locator('.ask-head')).toContainText('Expired');
   await expect(page.getByText('Nobody answered within 10 s.')).toBeVisible();

@@ -3,21 +3,16 @@ import type { Browser } from '@playwright/test';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 
-import { ADMIN, Product } from '../fixtures/product';
+import type { Product } from '../fixtures/product';
 import { belonging, working } from '../fixtures/process';
-import { expect, lines, NOBODY, test, Api } from '../fixtures/test';
+import { Api, expect, firstAdmin, lines, needsProc, test } from '../fixtures/test';
 
-/** Signs the first admin in, without script, and asks the demo agent for one line. */
+/** The first admin, without script, asks the demo agent for one line. */
 async function pause(browser: Browser, product: Product) {
-  const context = await browser.newContext({ baseURL: product.url, storageState: NOBODY, javaScriptEnabled: false });
+  const state = await firstAdmin(browser, product);
+  const context = await browser.newContext({ baseURL: product.url, storageState: state, javaScriptEnabled: false });
   const page = await context.newPage();
   const api = new Api(context);
-  await page.goto(product.setup);
-  await page.getByLabel('Name').fill(ADMIN.name);
-  await page.getByLabel('Password', { exact: true }).fill(ADMIN.password);
-  await page.getByLabel('Password again').fill(ADMIN.password);
-  await page.getByRole('button', { name: 'Create admin' }).click();
-  await page.waitForURL('**/chat');
   await expect.poll(async () => (await api.agents()).some((a) => a.harness === 'demo' && a.worker_linked)).toBe(true);
   const folder = join(product.root, 'work');
   mkdirSync(folder);
@@ -28,50 +23,42 @@ async function pause(browser: Browser, product: Product) {
   return { context, page, api, id, digest: (await api.approval(id)).digest, file: join(folder, 'notes.txt'), folder };
 }
 
-test.beforeEach(() => test.skip(process.platform !== 'linux', 'These tests read /proc.'));
+needsProc();
 
-test('SIGTERM while paused leaves nothing running, and the data stay', async ({ browser }) => {
-  const product = await Product.start();
-  try {
-    const { context, page, api, id, digest, file } = await pause(browser, product);
-    const names = new Set(belonging(product.root).map((p) => p.program));
-    expect([...names]).toEqual(expect.arrayContaining(['countersign', 'countersign-worker', 'countersign-demo-agent', 'postgres']));
+test('SIGTERM while paused leaves nothing running, and the data stay', async ({ browser, own }) => {
+  const product = await own();
+  const { context, page, api, id, digest, file } = await pause(browser, product);
+  const names = new Set(belonging(product.root).map((p) => p.program));
+  expect([...names]).toEqual(expect.arrayContaining(['countersign', 'countersign-worker', 'countersign-demo-agent', 'postgres']));
 
-    expect(await product.stop()).toBe(0);
-    expect(belonging(product.root).map((p) => `${p.program} ${p.args.join(' ')}`)).toEqual([]);
+  expect(await product.stop()).toBe(0);
+  expect(belonging(product.root).map((p) => `${p.program} ${p.args.join(' ')}`)).toEqual([]);
 
-    // Started again: still signed in, the request closed with its execution.
-    await product.serve();
-    await page.goto('/approvals?tab=cancelled');
-    await expect(page.locator(`a[href="/approvals/${id}"]`)).toBeVisible();
-    const late = await api.resolve(id, digest, 'approve');
-    expect(late.status()).toBe(409);
-    expect(lines(file)).toEqual([]);
-    await context.close();
-  } finally {
-    await product.end();
-  }
+  // Started again: still signed in, the request closed with its execution.
+  await product.serve();
+  await page.goto('/approvals?tab=cancelled');
+  await expect(page.locator(`a[href="/approvals/${id}"]`)).toBeVisible();
+  const late = await api.resolve(id, digest, 'approve');
+  expect(late.status()).toBe(409);
+  expect(lines(file)).toEqual([]);
+  await context.close();
 });
 
-test('the server is killed while paused: the next one hands the decision to the same process', async ({ browser }) => {
-  const product = await Product.start();
-  try {
-    const { context, page, api, id, file, folder } = await pause(browser, product);
-    const [before] = working('countersign-demo-agent', folder);
-    await product.crash();
-    // Its worker goes with it, the harness stays with its holder.
-    await expect.poll(() => belonging(product.root).filter((p) => p.args[1] === 'run')).toEqual([]);
-    expect(working('countersign-demo-agent', folder)).toHaveLength(1);
+test('the server is killed while paused: the next one hands the decision to the same process', async ({ browser, own }) => {
+  const product = await own();
+  const { context, page, api, id, file, folder } = await pause(browser, product);
+  const [before] = working('countersign-demo-agent', folder);
+  await product.crash();
+  // Its worker goes with it, the harness stays with its holder.
+  await expect.poll(() => belonging(product.root).filter((p) => p.args[1] === 'run')).toEqual([]);
+  expect(working('countersign-demo-agent', folder)).toHaveLength(1);
 
-    await product.serve();
-    await page.goto(`/approvals/${id}`);
-    await expect(page.locator('.ask-head')).toContainText('Waiting');
-    await page.getByRole('button', { name: 'Approve', exact: true }).click();
-    await expect.poll(() => lines(file), { timeout: 20_000 }).toEqual(['one line']);
-    await expect.poll(async () => (await api.approval(id)).receipt?.delivery).toBe('effect');
-    expect(working('countersign-demo-agent', folder).map((p) => p.pid)).toEqual([before.pid]);
-    await context.close();
-  } finally {
-    await product.end();
-  }
+  await product.serve();
+  await page.goto(`/approvals/${id}`);
+  await expect(page.locator('.ask-head')).toContainText('Waiting');
+  await page.getByRole('button', { name: 'Approve', exact: true }).click();
+  await expect.poll(() => lines(file)).toEqual(['one line']);
+  await expect.poll(async () => (await api.approval(id)).receipt?.delivery).toBe('effect');
+  expect(working('countersign-demo-agent', folder).map((p) => p.pid)).toEqual([before.pid]);
+  await context.close();
 });

@@ -5,8 +5,8 @@ import http from 'node:http';
 import { join } from 'node:path';
 
 import { ask, bash, id, plan, question } from '../fixtures/claude';
-import { BIN, CLAUDE } from '../fixtures/product';
-import { agentForm, expect, lines, NOBODY, test, type Approval, type Person, type State } from '../fixtures/test';
+import { BIN } from '../fixtures/product';
+import { agentForm, expect, lines, needsClaude, NOBODY, test, type Approval, type Person, type State } from '../fixtures/test';
 
 const cookie = (state: State) => state.cookies.map((c) => `${c.name}=${c.value}`).join('; ');
 
@@ -177,7 +177,7 @@ test('a mode that never asks needs an admin who means it', async ({ ana, add }) 
 });
 
 test.describe('forged answers to Claude Code', () => {
-  test.skip(!CLAUDE, 'Claude Code is not installed here: run node install-harness.mjs.');
+  needsClaude();
 
   /** What the page would post, and what nobody offered: each is refused, and changes nothing. */
   async function refuses(ana: Person, { row, digest }: Approval, forged: [Record<string, string>, string][]): Promise<void> {

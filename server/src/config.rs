@@ -44,8 +44,8 @@ pub struct Place {
     /// A Postgres to use instead of a private one.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<String>,
-    /// The address people and workers use, if it is not the one listened on.
-    #[arg(long, env = "PUBLIC_URL")]
+    /// The address people and workers use, if it is not the one listened on; nothing follows its host.
+    #[arg(long, env = "PUBLIC_URL", value_parser = own_address)]
     pub public_url: Option<Url>,
     /// The address to listen on. A taken port on the default address moves to the next free one.
     #[arg(long, env = "COUNTERSIGN_LISTEN")]
@@ -65,6 +65,18 @@ pub struct Settings {
     /// Connections to the database.
     #[arg(long, env = "COUNTERSIGN_DB_CONNECTIONS", default_value_t = 16)]
     pub db_connections: u32,
+}
+
+/// An address that is all Countersign's: its pages are at the root, and so is its cookie.
+fn own_address(text: &str) -> Result<Url, String> {
+    let url: Url = text.parse().map_err(|error| format!("{error}"))?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err("an address like https://countersign.example is needed".into());
+    }
+    if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
+        return Err("nothing may follow the host: give Countersign a name or a port of its own".into());
+    }
+    Ok(url)
 }
 
 /// The default address and how many ports after it are tried.
@@ -169,6 +181,18 @@ mod tests {
         assert!(reach.accepts_origin("https://decide.example"));
         assert!(!reach.accepts_origin("http://decide.example"));
         assert_eq!(reach.cookie(), "__Host-countersign");
+    }
+
+    #[test]
+    fn a_path_behind_the_host_is_refused() {
+        for good in ["https://decide.example", "https://decide.example/", "http://127.0.0.1:80"] {
+            assert!(own_address(good).is_ok(), "{good}");
+        }
+        for bad in
+            ["https://box.example/decide", "https://box.example/?a", "decide.example", "ftp://x", "box:80"]
+        {
+            assert!(own_address(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

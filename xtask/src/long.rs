@@ -10,11 +10,14 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::scratch::Scratch;
 use crate::test::NATIVE;
 use crate::{Failure, Places, Profile, run};
+
+/// How long one that is not waited for may take to end in order.
+const ENDING: Duration = Duration::from_mins(1);
 
 /// One that runs.
 pub struct Long {
@@ -32,6 +35,11 @@ pub struct Ended {
     pub passed: bool,
 }
 
+/// Whether the filters leave the fault runs.
+pub fn has_faults(filters: &[&str]) -> bool {
+    filters.is_empty() || filters.contains(&"faults")
+}
+
 /// Starts all that the filters leave. `harness` is the real Claude Code, where there is one.
 pub fn start(
     places: &Places,
@@ -40,7 +48,7 @@ pub fn start(
     harness: Option<&PathBuf>,
 ) -> Result<Vec<Long>, Failure> {
     let mut all = Vec::new();
-    if filters.is_empty() || filters.contains(&"faults") {
+    if has_faults(filters) {
         let mut faults = Command::new(places.programs(Profile::Dev).join("countersign-bench"));
         faults.args(["faults", "--seconds", "120"]).env("COUNTERSIGN_SITE", places.site());
         faults.env_remove("DATABASE_URL");
@@ -48,10 +56,12 @@ pub fn start(
     }
     let mut arguments = vec!["test", "--no-fail-fast"];
     arguments.extend(NATIVE);
-    arguments.extend(["--", "--ignored"]);
+    arguments.extend(["--tests", "--", "--ignored"]);
     arguments.extend(filters);
     let mut ignored = run::cargo(places, &arguments);
     ignored.env("SQLX_OFFLINE", "true").env("COUNTERSIGN_SCRATCH", &scratch.url);
+    // For trying them out by hand; here they wait as long as they promise.
+    ignored.env_remove("COUNTERSIGN_TEST_WAIT_S");
     if let Some(claude) = harness {
         ignored.env("CLAUDE_BIN", claude);
     }
@@ -90,5 +100,22 @@ impl Long {
             output: String::from_utf8_lossy(&output).into_owned(),
             passed: status.success(),
         })
+    }
+}
+
+/// One that nobody waits for any more is told to end, and does so in order.
+impl Drop for Long {
+    fn drop(&mut self) {
+        let is_running = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        if !is_running(&mut self.child) {
+            return;
+        }
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let began = Instant::now();
+        while is_running(&mut self.child) && began.elapsed() < ENDING {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

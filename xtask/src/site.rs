@@ -15,7 +15,8 @@ use wasm_bindgen_cli_support::Bindgen;
 
 use crate::{Failure, Places, Profile, npm, run};
 
-const TARGET: &str = "wasm32-unknown-unknown";
+/// What the browser runs.
+pub const TARGET: &str = "wasm32-unknown-unknown";
 /// The name of the bindings, the WASM and the style sheet.
 const NAME: &str = "countersign";
 /// The packages people run.
@@ -80,7 +81,8 @@ fn step(number: u8, what: &str) {
     println!("{number}/5 {what}");
 }
 
-fn add_target() -> Result<(), Failure> {
+/// Adds the target where it is missing.
+pub fn add_target() -> Result<(), Failure> {
     let by_hand = format!("Add it by hand: rustup target add {TARGET}");
     match run::output("rustup", &["target", "list", "--installed"]) {
         Some(installed) if installed.lines().any(|line| line == TARGET) => Ok(()),

@@ -6,9 +6,11 @@
 //! `ssr`, and the two exclude each other.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use crate::long::{self, Long};
 use crate::scratch::Scratch;
@@ -18,19 +20,39 @@ use crate::{Failure, Places, Profile, run};
 /// The native part of the workspace.
 pub const NATIVE: [&str; 3] = ["--workspace", "--exclude", "frontend"];
 
+/// How long what the tests said on their standard error may take to arrive.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// How many tests did what.
-#[derive(Default, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Default, Clone, Debug, PartialEq, Eq)]
 struct Count {
     passed: u32,
     failed: u32,
     skipped: u32,
+    /// What tests said that could not be done here.
+    reasons: Vec<String>,
 }
 
 impl Count {
-    fn add(&mut self, other: Self) {
+    fn add(&mut self, other: &Self) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.reasons.extend_from_slice(&other.reasons);
+    }
+
+    /// Takes in what a test says that returns without testing: `SKIPPED: why.`
+    fn read_skipped(&mut self, line: &str) {
+        if let Some(at) = line.find("SKIPPED") {
+            self.reasons.push(line[at..].trim().to_owned());
+        }
+    }
+
+    /// Cargo counts a test that returned without testing as passed.
+    fn returned_early(&mut self) {
+        let early = u32::try_from(self.reasons.len()).unwrap_or(u32::MAX);
+        self.passed = self.passed.saturating_sub(early);
+        self.skipped += early;
     }
 
     /// Takes in a line of cargo: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
@@ -101,7 +123,9 @@ pub fn test(places: &Places, arguments: &[String]) -> Result<(), Failure> {
             let mut arguments = vec!["test", "--no-run"];
             arguments.extend(NATIVE);
             run::run(&mut run::cargo(places, &arguments))?;
-            if e2e { site::build(places, Profile::Dev, Native::Built) } else { Ok(()) }
+            // The fault runs sign in through the pages too.
+            let needs_site = e2e || long::has_faults(&filters);
+            if needs_site { site::build(places, Profile::Dev, Native::Built) } else { Ok(()) }
         });
         if built {
             match Scratch::start(places, None) {
@@ -156,7 +180,12 @@ fn close(stages: &[Stage]) -> Result<(), Failure> {
     for Stage { name, seconds, count, failure } in stages {
         let word = if failure.is_none() { "ok" } else { "FAILED" };
         println!("{name:<16} {word:<7} {seconds:>7.1} s");
-        total.add(*count);
+        total.add(count);
+    }
+    total.reasons.sort();
+    total.reasons.dedup();
+    for reason in &total.reasons {
+        println!("{reason}");
     }
     // The last line of all: other programs read it.
     println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
@@ -169,7 +198,8 @@ fn clippy(places: &Places) -> Result<(), Failure> {
     arguments.extend(["--", "-D", "warnings"]);
     run::run(&mut run::cargo(places, &arguments))?;
     // The other half of `app`.
-    let browser = ["clippy", "-p", "frontend", "-p", "app", "--lib", "--target", "wasm32-unknown-unknown"];
+    site::add_target()?;
+    let browser = ["clippy", "-p", "frontend", "-p", "app", "--lib", "--target", site::TARGET];
     run::run(run::cargo(places, &browser).args(["--", "-D", "warnings"]))
 }
 
@@ -190,10 +220,26 @@ fn cargo_test(
     if let Some(claude) = unit_harness(places)? {
         cargo.env("CLAUDE_BIN", claude);
     }
-    let passed = run::run_reading(&mut cargo, |line| count.read_cargo(line))?;
+    let (errors, writer) = std::io::pipe().map_err(|cause| format!("No pipe could be made: {cause}."))?;
+    cargo.stderr(writer);
+    let (said, heard) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(errors).lines().map_while(Result::ok) {
+            eprintln!("{line}");
+            // Nobody may listen any more.
+            let _ = said.send(line);
+        }
+    });
+    let passed = run::run_reading(&mut cargo, |line| count.read_cargo(line));
+    // The pipe ends with the last that holds it, which may be something a test left running.
+    drop(cargo);
+    while let Ok(line) = heard.recv_timeout(LAST_WORDS) {
+        count.read_skipped(&line);
+    }
     // Those ignored here are the long ones, which run beside this and are counted there.
     count.skipped = 0;
-    if passed { Ok(()) } else { Err("Some tests failed.".to_owned()) }
+    count.returned_early();
+    if passed? { Ok(()) } else { Err("Some tests failed.".to_owned()) }
 }
 
 /// The worker is tested with the real program too, where it can be had.
@@ -208,7 +254,9 @@ fn finish(long: Long, count: &mut Count) -> Result<(), Failure> {
     print!("{}", ended.output);
     for line in ended.output.lines() {
         count.read_cargo(line);
+        count.read_skipped(line);
     }
+    count.returned_early();
     if ended.output.lines().all(|line| !line.starts_with("test result: ")) {
         count.passed += u32::from(ended.passed);
     }
@@ -247,7 +295,10 @@ fn end_to_end(
     if let Some(claude) = harness(&folder)? {
         command.env("CLAUDE_BIN", claude);
     }
-    let passed = run::run_reading(&mut command, |line| count.read_playwright(line))?;
+    let passed = run::run_reading(&mut command, |line| {
+        count.read_playwright(line);
+        count.read_skipped(line);
+    })?;
     if passed { Ok(()) } else { Err("Some end-to-end tests failed.".to_owned()) }
 }
 
@@ -339,7 +390,7 @@ mod tests {
             "test result: ok. 3 passed; 1 failed; 2 ignored; 0 measured; 9 filtered out; finished in 1s",
         );
         count.read_cargo("test passed ... ok");
-        assert_eq!(count, Count { passed: 3, failed: 1, skipped: 2 });
+        assert_eq!(count, Count { passed: 3, failed: 1, skipped: 2, reasons: Vec::new() });
         for line in
             ["  1 failed", "    [a] › b.spec.ts:3:1 › 4 passed things", "  2 skipped", "  12 passed (30.1s)"]
         {
@@ -347,6 +398,17 @@ mod tests {
         }
         count.read_playwright("  5 did not run");
         count.read_playwright("  1 flaky");
-        assert_eq!(count, Count { passed: 16, failed: 2, skipped: 9 });
+        assert_eq!(count, Count { passed: 16, failed: 2, skipped: 9, reasons: Vec::new() });
+    }
+
+    #[test]
+    fn a_test_that_returned_without_testing_did_not_pass() {
+        let mut count = Count::default();
+        count.read_cargo("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+        count.read_skipped("test one ... SKIPPED: there is no disk.");
+        count.read_skipped("test two ... ok");
+        count.returned_early();
+        let reasons = vec!["SKIPPED: there is no disk.".to_owned()];
+        assert_eq!(count, Count { passed: 2, failed: 0, skipped: 1, reasons });
     }
 }

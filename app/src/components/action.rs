@@ -13,6 +13,8 @@ use crate::{browser, live::Live};
 /// Commands up to this many characters are drawn word by word, so that a word stays
 /// whole where a line wraps. Longer ones and files are drawn line by line.
 const WORDS_UP_TO: u64 = 8_000;
+/// What a decision on a command does not cover: a script can be swapped while it waits.
+const NOT_PINNED: &str = "Its text is checked; files it reads or runs may still change before it runs.";
 /// Words longer than this fill the line and break where they must.
 const LONG_WORD: usize = 20;
 
@@ -101,6 +103,9 @@ fn one_part(action: &ActionView, part: &Part, hero: bool, last: bool, beside: Op
     );
     let end = match &part.label {
         Some(label) if !last => format!("End of {}. {size}", label.to_lowercase()),
+        _ if action.kind == ActionKind::Command => {
+            format!("{} {size} {NOT_PINNED}", end_of(action.kind))
+        }
         _ => format!("{} {size}", end_of(action.kind)),
     };
     view! {

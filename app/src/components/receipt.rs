@@ -52,9 +52,6 @@ fn effect_words(reply: Reply, note: Option<&str>) -> Option<String> {
     Some(match note? {
         "It ran." if reply == Reply::Answers => "The agent has the answers.".into(),
         "It ran." if reply == Reply::Plan => "The agent goes on with the plan.".into(),
-        "ran" => "It ran.".into(),
-        "failed" => "It ran and failed.".into(),
-        "refused" => "The agent took the refusal.".into(),
         other => other.to_owned(),
     })
 }
@@ -221,7 +218,7 @@ pub fn advice(detail: &ApprovalDetail) -> AnyView {
                 <p>
                     <b>"Look before you go on."</b>
                     {format!(
-                        " The execution ended after the answer may have been written. Check on {worker} whether this took effect. It is not sent again.",
+                        " Whether this took effect is not known. Check on {worker}. It is not sent again.",
                     )}
                 </p>
             </div>

@@ -19,6 +19,7 @@ mod soak;
 use std::{process::ExitCode, time::Duration};
 
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 use load::Figures;
 use product::Product;
@@ -67,6 +68,17 @@ async fn main() -> ExitCode {
     }
 }
 
+/// Does the work, unless a signal tells to end: then what was started can be ended in order.
+pub async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        done = work => done,
+        _ = interrupt.recv() => Err("it was interrupted".into()),
+        _ = terminate.recv() => Err("it was told to end".into()),
+    }
+}
+
 fn ended(holds: Result<bool>) -> ExitCode {
     match holds {
         Ok(true) => ExitCode::SUCCESS,
@@ -95,7 +107,7 @@ async fn run(wanted: &impl Fn(&str) -> bool) -> Result<()> {
         return Ok(());
     }
     let product = Product::start().await?;
-    let measured = measure(&product, wanted).await;
+    let measured = unless_interrupted(Box::pin(measure(&product, wanted))).await;
     product.stop().await;
     measured
 }

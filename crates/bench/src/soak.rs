@@ -21,6 +21,7 @@ use crate::{
     faults::{Size, World, holders},
     http::{self, Connection},
     product::resident_mb,
+    unless_interrupted,
 };
 
 /// A day's work, and what it is cut into.
@@ -37,9 +38,9 @@ const LONG_IN: [u64; 2] = [3, 8];
 const PER_RUN: u64 = 3;
 /// How much the second half may add.
 const GROWTH: f64 = 1.2;
-/// Memory below which a fifth is only noise, in megabytes.
-const FLOOR_MB: f64 = 5.0;
 const PATIENCE: Duration = Duration::from_mins(5);
+/// One delta, with its number after it.
+const DELTA: &str = "A piece of what the agent says, as long as such pieces are, number";
 
 /// Memory at one tenth, in megabytes.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +60,7 @@ impl Memory {
 /// Runs it; whether memory is level. `share` is a part of the day in hundredths.
 pub async fn run(share: u64) -> Result<bool> {
     let world = World::start(Size { workers: 1, connections: 16, mixed: false }).await?;
-    let measured = measure(&world, share).await;
+    let measured = unless_interrupted(Box::pin(measure(&world, share))).await;
     let holds = match &measured {
         Ok(wrong) => {
             for line in wrong {
@@ -144,12 +145,29 @@ async fn measure(world: &World, share: u64) -> Result<Vec<String>> {
     if u64::try_from(ran)? != asked || u64::try_from(effects)? != asked {
         wrong.push(format!("{asked} were approved, {ran} ran, {effects} have a receipt"));
     }
+    // What was said arrived, every piece, and the lines too long to keep were told of.
+    let said = TENTHS * SESSIONS * runs * (PER_RUN + 1) * deltas + SESSIONS;
+    let (arrived, noticed) = arrived(&world.pool).await?;
+    if u64::try_from(arrived)? != said {
+        wrong.push(format!("{said} deltas were said, {arrived} arrived"));
+    }
+    if usize::try_from(noticed)? != LONG_IN.len() {
+        wrong.push(format!("{} lines were too long, {noticed} were noticed", LONG_IN.len()));
+    }
     println!(
         "{}",
-        json!({"measure": "soak", "approvals": asked, "events": events, "pages": pages, "long_line_bytes": LONG_LINE,
+        json!({"measure": "soak", "approvals": asked, "deltas": arrived, "long_lines": noticed, "events": events, "pages": pages, "long_line_bytes": LONG_LINE,
                "level": wrong.is_empty()})
     );
     Ok(wrong)
+}
+
+/// How many deltas the product has stored, and how many notices of lines that are too long.
+async fn arrived(pool: &PgPool) -> Result<(i64, i64)> {
+    let sql = "select (select coalesce(sum((length(body::text) - length(replace(body::text, $1, ''))) / length($1)), 0)
+                       from run_events),
+                      (select count(*) from run_events where body::text like '%which is too long or not text%')";
+    Ok(sqlx::query_as(sql).bind(DELTA).fetch_one(pool).await?)
 }
 
 fn script(ledger: &Path, deltas: u64, asks: u64, long: Option<u64>) -> String {
@@ -157,14 +175,10 @@ fn script(ledger: &Path, deltas: u64, asks: u64, long: Option<u64>) -> String {
     if let Some(bytes) = long {
         steps.push(json!({ "huge": bytes }));
     }
-    steps.push(
-        json!({"burst": [deltas, "A piece of what the agent says, as long as such pieces are, number"]}),
-    );
+    steps.push(json!({"burst": [deltas, DELTA]}));
     for _ in 0..asks {
         steps.push(json!({"ask": {"command": "touch notes.txt"}}));
-        steps.push(
-            json!({"burst": [deltas, "A piece of what the agent says, as long as such pieces are, number"]}),
-        );
+        steps.push(json!({"burst": [deltas, DELTA]}));
     }
     format!("script:{}", json!({"ledger": ledger.display().to_string(), "do": steps}))
 }
@@ -214,7 +228,7 @@ async fn memory(world: &World) -> Result<Memory> {
     let worker = pid(&*world.workers[0].child.lock().await).ok_or("the worker ended")?;
     let mut held = 0.0;
     for holder in holders(&world.workers[0].folder) {
-        held += resident_mb(u32::try_from(holder.holder)?)?;
+        held += resident_mb(holder.holder)?;
     }
     Ok(Memory {
         server: resident_mb(server)?,
@@ -230,7 +244,7 @@ fn level(kept: &[Memory]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (place, (name, before)) in half.named().into_iter().enumerate() {
         let most = rest.iter().map(|m| m.named()[place].1).fold(0.0, f64::max);
-        if most > (before * GROWTH).max(before + FLOOR_MB) {
+        if most > before * GROWTH {
             wrong.push(format!("the memory of {name} grew from {before} MB at half to {most} MB"));
         }
     }

@@ -59,6 +59,9 @@ impl Drop for Postmaster {
     fn drop(&mut self) {
         if self.running {
             let _ = kill_process(self.pid, Signal::INT);
+            // Nobody waits until it has ended, so nobody could remove the folder later. It
+            // misses nothing there; a new start makes its own.
+            let _ = socket::clear(&self.socket).map(|()| std::fs::remove_dir(&self.socket));
         }
     }
 }

@@ -176,12 +176,14 @@ message! {
 pub enum EffectKind {
     /// The tool ran and gave a result.
     Ran,
-    /// The tool ran, or tried to, and failed.
+    /// The call's result is an error: the tool failed, or could not run.
     Failed,
     /// The refusal reached the model.
     Refused,
     /// The process was gone after the answer may have been written, with neither seen.
     Unknown,
+    /// The process goes on, and what came of the answer was not seen.
+    Unseen,
     /// The process was gone before the answer was written.
     NotApplied,
 }

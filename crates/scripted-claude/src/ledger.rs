@@ -1,5 +1,6 @@
 //! The book of effects, apart from everything the product writes: one line for each
-//! call that ran and for each that was refused.
+//! call that ran, for each that was refused, and for each that was open when the
+//! process ended by its script.
 
 use std::{
     fs::OpenOptions,
@@ -17,6 +18,8 @@ use serde_json::value::RawValue;
 pub enum Became {
     Ran,
     Refused,
+    /// The process ended, as its script said, before the call was over or its result was told.
+    Died,
 }
 
 /// One line.

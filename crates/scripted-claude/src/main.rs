@@ -17,7 +17,8 @@
 //! `before`, `asked`, `answered`, `effect`.
 //!
 //! Nothing is really run. A call that was allowed appends one line to the ledger, a
-//! refused one a line that says why ([`ledger`]): effects are counted outside the product.
+//! refused one a line that says why, and one that goes down with the process by `die` a
+//! line too ([`ledger`]): effects are counted outside the product.
 //!
 //! What happens before the first prompt is set by a file `scripted-claude.json` in the
 //! working directory: `start_mode` (the mode it really starts in), `slow_ms` (before it

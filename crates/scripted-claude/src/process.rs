@@ -619,7 +619,7 @@ impl<W: Write> Process<W> {
             let id = ask.call.clone().unwrap_or_else(|| format!("toolu_{}", Uuid::new_v4().simple()));
             let mut call = Call { ask, id, input, ledger: ledger.cloned(), request_id: None };
             self.show(&call);
-            die(&call, Moment::Before)?;
+            self.die(&call, Moment::Before)?;
             match self.gate(&call, free) {
                 Gate::Free => self.perform(&call, None)?,
                 Gate::Refused(words) => {
@@ -642,7 +642,7 @@ impl<W: Write> Process<W> {
                     for _ in 0..=call.ask.again {
                         self.write(&line);
                     }
-                    die(&call, Moment::Asked)?;
+                    self.die(&call, Moment::Asked)?;
                     let answer = self
                         .gone
                         .then(|| Answer::Refused { words: STREAM_CLOSED.to_owned(), interrupt: false });
@@ -668,8 +668,18 @@ impl<W: Write> Process<W> {
         Ok(())
     }
 
+    /// Ends the process where the script says so. The ledger then names every call that
+    /// goes down with it.
+    fn die(&self, call: &Call, moment: Moment) -> Result<(), Stop> {
+        let Some(death) = call.ask.dies(moment) else { return Ok(()) };
+        for call in self.open.iter().map(|open| &open.call).chain([call]) {
+            note(call, Became::Died, &call.input, None);
+        }
+        Err(Stop::Die(death))
+    }
+
     fn settle(&mut self, call: &Call, answer: Option<Answer>) -> Result<(), Stop> {
-        die(call, Moment::Answered)?;
+        self.die(call, Moment::Answered)?;
         match answer {
             Some(Answer::Allowed(edited)) => self.perform(call, edited.as_deref())?,
             Some(Answer::Refused { interrupt: true, .. }) => {
@@ -771,7 +781,7 @@ impl<W: Write> Process<W> {
             waited?;
         }
         note(call, Became::Ran, input, None);
-        die(call, Moment::Effect)?;
+        self.die(call, Moment::Effect)?;
         let text = match call.ask.tool() {
             "AskUserQuestion" => answers(&value),
             "ExitPlanMode" => {
@@ -831,10 +841,6 @@ enum Gate {
     Free,
     Ask,
     Refused(String),
-}
-
-fn die(call: &Call, moment: Moment) -> Result<(), Stop> {
-    call.ask.dies(moment).map_or(Ok(()), |death| Err(Stop::Die(death)))
 }
 
 /// The call that started a sub-agent.

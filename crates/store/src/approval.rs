@@ -530,15 +530,46 @@ pub async fn withdraw(
             .execute(&mut *tx)
             .await?;
     }
-    sqlx::query!(
+    let unsent = sqlx::query!(
         "update decisions set delivery = 'not_applied', note = $2 where approval_id = $1 and delivery = 'queued'",
         row.id,
         reason,
     )
     .execute(&mut *tx)
     .await?;
+    if unsent.rows_affected() > 0 {
+        go_on(&mut tx, row.run_id).await?;
+    }
     tx.commit().await?;
     store.changes().bump(&[Topic::Approvals, Topic::Sessions]);
+    Ok(())
+}
+
+/// A run of which nothing is open and nothing waits for *Continue Run* is not paused.
+async fn go_on(tx: &mut PgConnection, run: Uuid) -> Result<()> {
+    sqlx::query!(
+        "update runs r set status = 'running' where r.id = $1 and r.status = 'paused'
+           and r.open_approvals = 0 and not exists (
+             select from decisions d join approvals p on p.id = d.approval_id
+             where p.run_id = r.id and d.delivery = 'queued' and d.continued_at is null)",
+        run
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Locks the approvals of runs that are open, or decided and not sent: before the runs
+/// themselves, as everywhere.
+pub(crate) async fn lock_of_runs(tx: &mut PgConnection, runs: &[Uuid]) -> Result<()> {
+    sqlx::query!(
+        "select p.id from approvals p where p.run_id = any($1) and (p.status = 'pending' or exists (
+             select from decisions d where d.approval_id = p.id and d.delivery = 'queued'))
+         order by p.id for update of p",
+        runs
+    )
+    .fetch_all(tx)
+    .await?;
     Ok(())
 }
 
@@ -634,8 +665,10 @@ pub async fn resolve(store: &Store, caller: &Caller, asked: Resolve) -> Result<D
                select $11, $10, 'approval', won.id, $12, $7 from won),
            moved as (
                update runs r set open_approvals = r.open_approvals - 1,
-                   status = case when r.open_approvals = 1 and not won.waits_for_continue then 'running'
-                                 else r.status end
+                   status = case when r.open_approvals = 1 and not won.waits_for_continue and not exists (
+                                     select from decisions d join approvals p on p.id = d.approval_id
+                                     where p.run_id = r.id and d.delivery = 'queued' and d.continued_at is null)
+                                 then 'running' else r.status end
                from won where r.id = won.run_id and r.status = 'paused' and r.open_approvals > 0
                returning r.id)
            select won.run_id as "run_id!" from won left join moved on true"#,
@@ -776,15 +809,7 @@ pub async fn expire_due(store: &Store) -> Result<usize> {
         if p.status == "pending" {
             close_one(&mut tx, p.run_id).await?;
         } else {
-            sqlx::query!(
-                "update runs r set status = 'running' where r.id = $1 and r.status = 'paused'
-                   and r.open_approvals = 0 and not exists (
-                     select from decisions d join approvals p on p.id = d.approval_id
-                     where p.run_id = r.id and d.delivery = 'queued' and d.continued_at is null)",
-                p.run_id
-            )
-            .execute(&mut *tx)
-            .await?;
+            go_on(&mut tx, p.run_id).await?;
         }
         let what = if voided.rows_affected() > 0 {
             "expired: decided, but nobody continued the run in time"

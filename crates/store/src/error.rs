@@ -76,6 +76,8 @@ fn outage(error: &sqlx::Error) -> Option<&'static str> {
             c if c.starts_with("53") => Some(
                 "The database has no connections or memory left. Nothing was changed. Try again in a moment.",
             ),
+            // Two changes waited for each other; Postgres gave one up.
+            "40P01" => Some("Something else was changed at the same moment. Nothing was changed. Try again."),
             c if c.starts_with("57P") || c.starts_with("08") => Some(AWAY),
             _ => None,
         },

@@ -7,8 +7,9 @@ use domain::{
     time::Timestamp,
 };
 use sqlx::types::Json;
+use uuid::Uuid;
 
-use crate::{Result, Store, Topic, run};
+use crate::{Result, Store, Topic, approval, run};
 
 /// One event that has arrived.
 #[derive(Clone, Debug)]
@@ -58,20 +59,30 @@ pub async fn store_all(
     }
     let mut stored = row.stored_seq;
     let (mut ended, mut background) = (false, false);
+    // A worker moves no run but those of the session it speaks of.
+    let named: Vec<Uuid> = events.iter().map(|e| e.run.0).collect();
+    let runs =
+        sqlx::query_scalar!("select id from runs where session_id = $1 and id = any($2)", session.0, &named)
+            .fetch_all(&mut *tx)
+            .await?;
+    if events.iter().any(|e| matches!(e.body, EventBody::Ended { .. })) {
+        approval::lock_of_runs(&mut tx, &runs).await?;
+    }
     for event in events {
         // The rule of `link::sequence::arrival`.
         if event.seq != stored + 1 {
             continue;
         }
+        if !runs.contains(&event.run.0) {
+            stored = event.seq;
+            continue;
+        }
         sqlx::query!(
-            "insert into run_events (run_id, seq, at, body)
-             select $1, $2, $3, $4 where exists (select from runs where id = $1 and session_id = $5)
-             on conflict do nothing",
+            "insert into run_events (run_id, seq, at, body) values ($1, $2, $3, $4) on conflict do nothing",
             event.run.0,
             event.seq,
             DateTime::from_timestamp_millis(event.at.0).unwrap_or_default(),
             Json(&event.body) as _,
-            session.0,
         )
         .execute(&mut *tx)
         .await?;

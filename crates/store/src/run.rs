@@ -10,7 +10,7 @@ use domain::{
 };
 use sqlx::{PgConnection, types::Json};
 
-use crate::{Result, Store, Topic, audit, error::word};
+use crate::{Result, Store, Topic, approval, audit, error::word};
 
 /// What is left of the native execution when a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,13 +121,7 @@ struct Seen {
 
 /// Locks a run the caller may act on.
 async fn seen(tx: &mut PgConnection, caller: &Caller, run: RunId) -> Result<Seen> {
-    // Approvals are locked before their run, everywhere.
-    sqlx::query!(
-        "select id from approvals where run_id = $1 and status = 'pending' order by id for update",
-        run.0
-    )
-    .fetch_all(&mut *tx)
-    .await?;
+    approval::lock_of_runs(&mut *tx, &[run.0]).await?;
     let row = sqlx::query!(
         "select r.session_id, r.status from runs r join sessions s on s.id = r.session_id
          where r.id = $1 and (not s.private or s.owner_id = $2 or $3) for update of r",
@@ -259,14 +253,14 @@ async fn refuse_unaskable(tx: &mut PgConnection, store: &Store, worker: WorkerId
         let runs = sqlx::query_scalar!(
             "select r.id from runs r join sessions s on s.id = r.session_id
              where s.agent_id = $1 and r.prompted_at is null and r.status in ('pending', 'running')
-             order by r.id for update of r",
+             order by r.id",
             agent.id
         )
         .fetch_all(&mut *tx)
         .await?;
-        refused += runs.len();
         for run in runs {
-            end_in(&mut *tx, store, RunId(run), RunStatus::Error, Some(&why), Gone::Nothing).await?;
+            let ended = end_in(&mut *tx, store, RunId(run), RunStatus::Error, Some(&why), Gone::Nothing);
+            refused += usize::from(ended.await?);
         }
     }
     Ok(refused)

@@ -264,7 +264,8 @@ pub struct Announced {
 #[derive(Clone, Debug)]
 pub struct Known {
     pub session: domain::id::SessionId,
-    /// False where it belongs to another worker; absent sessions are not returned.
+    /// False where it belongs to another worker; sessions that are absent, or of a worker
+    /// that was revoked, are not returned.
     pub ours: bool,
     pub stored_seq: i64,
 }
@@ -276,8 +277,9 @@ pub async fn reconcile(store: &Store, id: WorkerId, announced: &[Announced]) -> 
     let ids: Vec<Uuid> = announced.iter().map(|a| a.session.0).collect();
     let mut tx = store.pool().begin().await?;
     let rows = sqlx::query!(
-        "select s.id, s.stored_seq, a.worker_id from sessions s join agents a on a.id = s.agent_id
-         where s.id = any($1)",
+        r#"select s.id, s.stored_seq, a.worker_id, w.revoked_at is not null as "is_revoked!"
+           from sessions s join agents a on a.id = s.agent_id join workers w on w.id = a.worker_id
+           where s.id = any($1)"#,
         &ids,
     )
     .fetch_all(&mut *tx)
@@ -286,12 +288,13 @@ pub async fn reconcile(store: &Store, id: WorkerId, announced: &[Announced]) -> 
     let lost = sqlx::query_scalar!(
         "select r.id from runs r join sessions s on s.id = r.session_id join agents a on a.id = s.agent_id
          where a.worker_id = $1 and r.status in ('running', 'paused') and r.prompted_at is not null
-           and not (s.id = any($2)) order by r.id for update of r",
+           and not (s.id = any($2)) order by r.id",
         id.0,
         &ids,
     )
     .fetch_all(&mut *tx)
     .await?;
+    crate::approval::lock_of_runs(&mut tx, &lost).await?;
     for lost in &lost {
         run::end_in(
             &mut tx,
@@ -326,6 +329,8 @@ pub async fn reconcile(store: &Store, id: WorkerId, announced: &[Announced]) -> 
     }
     Ok(rows
         .into_iter()
+        // What belonged to a worker whose token is void belongs to nobody.
+        .filter(|r| r.worker_id == id.0 || !r.is_revoked)
         .map(|r| Known {
             session: domain::id::SessionId(r.id),
             ours: r.worker_id == id.0,

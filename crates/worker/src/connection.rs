@@ -10,7 +10,8 @@ use domain::id::SessionId;
 use futures::{SinkExt as _, StreamExt as _};
 use link::{
     frame::{
-        Frame, INVALID_PARAMS, MAX_FRAME, METHOD_NOT_FOUND, Message as _, RpcError, UNAVAILABLE, body, close,
+        Frame, INVALID_PARAMS, MAX_FRAME, METHOD_NOT_FOUND, Message as _, REFUSED, RpcError, UNAVAILABLE,
+        body, close,
     },
     message::{
         Acknowledge, Cancel, Close, Drain, Environment, Finish, Heartbeat, Hello, LEASE_TTL_S, Prompt,
@@ -37,6 +38,7 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::{
+    journal::JournalError,
     session::{self, Handle, Order, Reply, Settings},
     uplink::Link,
 };
@@ -104,7 +106,7 @@ impl Connection {
             let linked_at = Instant::now();
             let over = self.link(&mut stop).await;
             for handle in self.sessions.values() {
-                let _ = handle.orders.send(Order::Unlinked);
+                handle.unlinked();
             }
             match over {
                 None => return None,
@@ -197,6 +199,7 @@ impl Connection {
                     if heard.elapsed() > ttl {
                         break Some(Over::Lost("the server was not heard any more".to_owned()));
                     }
+                    self.sessions.retain(|_, handle| !handle.orders.is_closed());
                     link.notify(&Heartbeat {});
                 }
                 asked = stop.recv(), if !is_ending => match asked {
@@ -276,13 +279,14 @@ impl Connection {
         }
         self.sessions.retain(|_, handle| !handle.orders.is_closed());
         for (key, handle) in &self.sessions {
-            let order = match verdicts.iter().find(|v| v.key == *key) {
-                Some(SessionVerdict { verdict: Verdict::Unknown, .. }) => Order::Forget,
-                Some(verdict) => Order::Linked { link: link.clone(), acked: verdict.acked_seq },
+            match verdicts.iter().find(|v| v.key == *key) {
+                Some(SessionVerdict { verdict: Verdict::Unknown, .. }) => {
+                    let _ = handle.orders.send(Order::Forget);
+                }
+                Some(verdict) => handle.linked(link.clone(), verdict.acked_seq),
                 // Nothing was told of it, so nothing of it is in doubt.
-                None => Order::Linked { link: link.clone(), acked: 0 },
-            };
-            let _ = handle.orders.send(order);
+                None => handle.linked(link.clone(), 0),
+            }
         }
         None
     }
@@ -397,9 +401,11 @@ impl Connection {
         }
         let handle = session::open(key, &self.settings).map_err(|error| {
             tracing::error!(%error, "a session cannot be opened");
-            RpcError::new(UNAVAILABLE, error)
+            // What is damaged stays so; a file that cannot be read now may be later.
+            let code = if matches!(error, JournalError::Damaged { .. }) { REFUSED } else { UNAVAILABLE };
+            RpcError::new(code, error)
         })?;
-        let _ = handle.orders.send(Order::Linked { link: link.clone(), acked: 0 });
+        handle.linked(link.clone(), 0);
         self.sessions.insert(key, handle.clone());
         Ok(handle)
     }

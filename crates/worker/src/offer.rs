@@ -185,7 +185,11 @@ fn claude() -> Option<Offer> {
             },
             modes: vec![
                 mode("default", "Asks for commands and edits", Asks::AsNeeded),
-                mode("acceptEdits", "Edits without asking, asks for commands", Asks::Partly),
+                mode(
+                    "acceptEdits",
+                    "Changes, moves and deletes files without asking; asks for other commands",
+                    Asks::Partly,
+                ),
                 mode("plan", "Plans without changing anything", Asks::AsNeeded),
                 mode("dontAsk", "Never asks: what would need permission is refused", Asks::Never),
                 mode("bypassPermissions", "Never asks: everything is allowed", Asks::Never),

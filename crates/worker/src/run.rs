@@ -63,7 +63,7 @@ pub enum RunError {
     #[error(transparent)]
     Folder(#[from] FolderError),
     #[error(
-        "Another worker with this data folder has linked to the server. This one ends and writes nothing more to any agent."
+        "Another worker with this data folder has linked to the server, or its agents wait for the decisions of a worker with another token. This one ends and writes nothing to any agent. If that worker is no more, revoke it on the Agents page and start this one again."
     )]
     Fenced,
     #[error("This worker is too old or too new for the server. Install the worker that came with it.")]

@@ -73,6 +73,8 @@ const READ_AHEAD: u64 = 256 * 1024;
 /// Events that wait for the server, beyond which the harness's lines stay in the
 /// holder's spool.
 const EVENTS_MAX: usize = 4096;
+/// How long a session with nothing left to do keeps its task and its open journal.
+const LINGER: Duration = Duration::from_secs(10);
 /// A worker that cannot write its journal must not go on.
 const EXIT_JOURNAL: i32 = 5;
 
@@ -94,11 +96,6 @@ pub type Reply<T> = oneshot::Sender<Result<T, RpcError>>;
 /// What a session is told.
 #[derive(Debug)]
 pub enum Order {
-    Linked {
-        link: Link,
-        acked: i64,
-    },
-    Unlinked,
     Prompt(Prompt, Reply<PromptReply>),
     Resolve(Resolve, Reply<ResolveReply>),
     /// A next message waits: end the run if only background work goes on.
@@ -118,6 +115,14 @@ pub enum Order {
     },
 }
 
+/// What goes before every order that waits.
+#[derive(Debug)]
+enum Urgent {
+    Linked { link: Link, acked: i64 },
+    Unlinked,
+    Cancel(Cancel, Reply<CancelReply>),
+}
+
 /// What the server answered.
 #[derive(Debug)]
 pub enum Told {
@@ -129,13 +134,22 @@ pub enum Told {
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub orders: mpsc::UnboundedSender<Order>,
-    urgent: mpsc::UnboundedSender<(Cancel, Reply<CancelReply>)>,
+    urgent: mpsc::UnboundedSender<Urgent>,
     held: Arc<Mutex<Option<HeldSession>>>,
 }
 
 impl Handle {
     pub fn cancel(&self, cancel: Cancel, reply: Reply<CancelReply>) {
-        let _ = self.urgent.send((cancel, reply));
+        let _ = self.urgent.send(Urgent::Cancel(cancel, reply));
+    }
+
+    /// There is a link; the server has stored the events up to `acked`.
+    pub fn linked(&self, link: Link, acked: i64) {
+        let _ = self.urgent.send(Urgent::Linked { link, acked });
+    }
+
+    pub fn unlinked(&self) {
+        let _ = self.urgent.send(Urgent::Unlinked);
     }
 
     /// What the hello says of it; nothing where there is nothing to say.
@@ -167,10 +181,14 @@ struct Session {
     flush_at: Option<Instant>,
     handshake_by: Option<Instant>,
     kill_at: Option<Instant>,
+    /// When a holder that does not answer is tried again.
+    attach_at: Option<Instant>,
     /// When a run is stopped although the refusal that stops it was not seen.
     stop_by: Option<Instant>,
     /// When a run whose background work has ended is over.
     settle_at: Option<Instant>,
+    /// Since when nothing is left to do.
+    done_since: Option<Instant>,
     /// Since when the process has nothing to do.
     resting_since: Option<Instant>,
     /// The process was told to end; what its run is told, where one goes on.
@@ -219,7 +237,7 @@ fn begin(
     state: State,
 ) -> Handle {
     let (orders, inbox) = mpsc::unbounded_channel();
-    let (urgent, cancels) = mpsc::unbounded_channel();
+    let (urgent, first) = mpsc::unbounded_channel();
     let held = Arc::new(Mutex::new(None));
     let mut session = Session {
         key,
@@ -240,8 +258,10 @@ fn begin(
         flush_at: None,
         handshake_by: None,
         kill_at: None,
+        attach_at: None,
         stop_by: None,
         settle_at: None,
+        done_since: None,
         resting_since: None,
         ending: None,
         condemned: false,
@@ -253,7 +273,7 @@ fn begin(
         closers: Vec::new(),
     };
     session.publish();
-    tokio::spawn(session.run(inbox, cancels));
+    tokio::spawn(session.run(inbox, first));
     Handle { orders, urgent, held }
 }
 
@@ -273,30 +293,43 @@ impl Session {
     async fn run(
         mut self,
         mut orders: mpsc::UnboundedReceiver<Order>,
-        mut cancels: mpsc::UnboundedReceiver<(Cancel, Reply<CancelReply>)>,
+        mut first: mpsc::UnboundedReceiver<Urgent>,
     ) {
-        self.sweep().await;
+        self.sweep();
         self.take_up().await;
         loop {
+            if self.attach_at.is_some_and(|t| t <= Instant::now()) {
+                self.take_up().await;
+            }
             self.tick();
             self.drive().await;
             self.pump();
             self.publish();
             let rewritten = self.journal.compact_if_long(&self.state);
             self.must(rewritten);
-            if self.forgetting && self.harness.is_none() {
+            if self.forgetting && self.harness.is_none() && self.state.process.is_none() {
                 // Nothing of it is wanted any more; what cannot be removed is only litter.
                 let _ = std::fs::remove_dir_all(&self.folder);
                 self.tell_closers();
+                return;
+            }
+            let is_done = !self.state.is_told()
+                && self.harness.is_none()
+                && self.telling.is_empty()
+                && self.resolvers.is_empty();
+            self.done_since = if is_done { self.done_since.or(Some(Instant::now())) } else { None };
+            if self.done_since.is_some_and(|t| t + LINGER <= Instant::now()) {
+                // The next order opens the session again. One that came in this moment is
+                // answered as not taken, so it comes again; nothing is written after this.
+                orders.close();
+                first.close();
                 return;
             }
             let congested = self.state.events.len() > EVENTS_MAX;
             let wake = self.wake();
             tokio::select! {
                 biased;
-                Some((cancel, reply)) = cancels.recv() => {
-                    let _ = reply.send(self.cancel(&cancel));
-                }
+                Some(urgent) = first.recv() => self.urgent(urgent),
                 Some(order) = orders.recv() => self.order(order),
                 report = next_report(&mut self.harness), if !congested => self.report(report).await,
                 () = sleep_until(wake) => {}
@@ -359,30 +392,20 @@ impl Session {
 
     /// Ends holders that no journal knows: their worker died before it could note them,
     /// so nothing was ever handed to their harness.
-    async fn sweep(&mut self) {
+    fn sweep(&self) {
         let known = self.state.incarnation().map(|i| i.to_string());
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
         for path in entries.flatten().map(|e| e.path()).filter(|p| p.is_dir()) {
             if path.file_name().and_then(|n| n.to_str()) == known.as_deref() {
                 continue;
             }
-            let described = std::fs::read(path.join("holder.json")).ok();
-            let held = described.and_then(|b| serde_json::from_slice::<crate::hold::wire::Held>(&b).ok());
-            if let Some(held) = held
-                && let Ok(mut stray) = Harness::attach(&held.socket).await
-                && stray.held.incarnation == held.incarnation
-            {
-                stray.send(ToHolder::Kill);
-                stray.send(ToHolder::From { offset: u64::MAX });
-                while !matches!(stray.report().await, Report::Exit(_) | Report::Lost) {}
-                stray.release().await;
-            }
-            let _ = std::fs::remove_dir_all(path);
+            crate::hold::end(&path);
         }
     }
 
     /// Finds the process of the journal again.
     async fn take_up(&mut self) {
+        self.attach_at = None;
         let Some(process) = self.state.process.clone() else { return };
         match Harness::attach(&process.held.socket).await {
             Ok(harness) if harness.held.incarnation == process.held.incarnation => {
@@ -403,7 +426,17 @@ impl Session {
                     self.ending = Some(String::new());
                 }
             }
+            // It lives and does not answer, as on a machine that is short of something: it
+            // may still act on what it was told, so nothing is said to be gone.
+            Err(error) if process.held.runs() => {
+                tracing::warn!(session = %self.key, %error, "a holder does not answer; it is tried again");
+                self.attach_at = Some(Instant::now() + RETRY);
+                return;
+            }
             _ => self.gone(None).await,
+        }
+        if self.forgetting {
+            self.end_process("The server no longer knows this session.".to_owned());
         }
     }
 
@@ -461,7 +494,7 @@ impl Session {
                     && process.folder == folder;
                 if suits { self.hand_over_prompt(&run) } else { self.end_process(String::new()) }
             }
-            (None, ..) => self.start(&run, folder).await,
+            (None, None, _) => self.start(&run, folder).await,
             _ => {}
         }
     }
@@ -491,7 +524,7 @@ impl Session {
         let harness = match started {
             Ok(harness) => harness,
             Err(error) => {
-                let _ = std::fs::remove_dir_all(&launch.folder);
+                crate::hold::end(&launch.folder);
                 return self.could_not_start(&error);
             }
         };
@@ -583,8 +616,9 @@ impl Session {
         if let Some(run) = self.state.run.clone() {
             let said = asked_to_end.clone().filter(|why| !why.is_empty());
             match run.prompted {
-                // Nothing was handed over: a new process can take it.
-                Prompted::Accepted if asked_to_end.is_some() || self.driver.is_none() => {}
+                // Nothing was handed over: a new process can take it. A condemned process ended
+                // its own run; this one came after.
+                Prompted::Accepted if asked_to_end.is_some() || self.driver.is_none() || self.condemned => {}
                 Prompted::Accepted if !was_ready && lost_session => self.no_resume = true,
                 Prompted::Accepted => {
                     self.end_run(&mut changes, RunStatus::Error, Some(with_last(ended)));
@@ -619,6 +653,7 @@ impl Session {
             let _ = reply.send(Ok(outcome(ResolveOutcome::OutcomeUnknown, why)));
         }
         (self.driver, self.flush_at, self.handshake_by, self.kill_at) = (None, None, None, None);
+        self.attach_at = None;
         (self.stop_by, self.settle_at, self.resting_since) = (None, None, None);
         (self.condemned, self.resuming) = (false, false);
         if !self.forgetting {
@@ -660,7 +695,11 @@ impl Session {
             }
             Report::Written { id } => self.written(&id),
             Report::WriteFailed { .. } => {
-                if self.ending.is_none() && !self.condemned {
+                // One that is being stopped may have been killed for not stopping, and one that
+                // is not ready yet says why when it ends; both are bounded in time.
+                let stops = self.state.run.as_ref().is_some_and(|r| r.cancelling);
+                let ends = self.ending.is_some() || self.handshake_by.is_some();
+                if !self.condemned && !stops && !ends {
                     let mut changes = Vec::new();
                     self.fatal(&mut changes, "The agent closed its input.");
                     self.commit(changes);
@@ -786,6 +825,10 @@ impl Session {
                         self.hand_over(line);
                     }
                 }
+                if known.intent.is_none() && is_over {
+                    // It was refused, and the worker died before that reached the agent.
+                    self.refuse(&ask, "This request is closed, and it was not allowed.");
+                }
                 return;
             }
             let text = "The agent used the id of one request for another one. Both were refused.";
@@ -817,7 +860,7 @@ impl Session {
         }
         if ask.input.0.len() > INPUT_MAX || !bounds::fits(&ask) {
             let text = format!(
-                "The agent asked for something of {} bytes, more than can be shown. It was refused.",
+                "The agent asked for something of {} bytes that cannot be shown. It was refused.",
                 ask.input.0.len()
             );
             self.refuse(&ask, TOO_LARGE);
@@ -901,9 +944,14 @@ impl Session {
             };
             self.applied(&key);
             let effect = match (answered, is_error) {
-                (Outcome::Approve, false) => EffectKind::Ran,
                 (Outcome::Approve, true) => EffectKind::Failed,
-                _ => EffectKind::Refused,
+                (Outcome::Approve, false) => EffectKind::Ran,
+                (_, true) => EffectKind::Refused,
+                (_, false) => {
+                    let text = "The agent reports success of a call that was refused. Look at what it did.";
+                    self.event(changes, EventBody::Notice { text: text.to_owned(), alarm: true });
+                    EffectKind::Ran
+                }
             };
             self.change(changes, Change::Effect { key, effect });
         }
@@ -923,11 +971,12 @@ impl Session {
         for (key, answered) in left {
             match answered {
                 None => self.withdraw(changes, key, reason.to_owned(), gone),
-                Some(Outcome::Approve) => {
-                    self.change(changes, Change::Effect { key, effect: EffectKind::Unknown });
-                }
-                Some(_) => {
-                    let effect = if gone { EffectKind::Unknown } else { EffectKind::Refused };
+                Some(outcome) => {
+                    let effect = match (outcome, gone) {
+                        (_, true) => EffectKind::Unknown,
+                        (Outcome::Approve, false) => EffectKind::Unseen,
+                        (_, false) => EffectKind::Refused,
+                    };
                     self.change(changes, Change::Effect { key, effect });
                 }
             }
@@ -1001,6 +1050,14 @@ impl Session {
         self.state.requests.iter().filter(|r| r.run == run.id).find(stops)
     }
 
+    /// Whether the run of this request is to be stopped, by whatever was answered before.
+    fn is_being_stopped(&self, key: &RequestKey) -> bool {
+        let Some(run) = self.state.request(key).map(|r| r.run) else { return false };
+        let stops = |r: &Request| r.run == run && r.intent.as_ref().is_some_and(|i| i.stop);
+        self.state.run.as_ref().is_some_and(|r| r.id == run && r.cancelling)
+            || self.state.requests.iter().any(stops)
+    }
+
     /// Stops the run whose refusal was seen, or is not going to be.
     fn stop_if_due(&mut self) {
         let Some(request) = self.stopping_request() else {
@@ -1034,19 +1091,27 @@ impl Session {
 
     // ---- what the server says
 
-    fn order(&mut self, order: Order) {
-        match order {
-            Order::Linked { link, acked } => {
+    fn urgent(&mut self, urgent: Urgent) {
+        match urgent {
+            Urgent::Linked { link, acked } => {
                 self.telling.clear();
                 self.retry_at.clear();
                 self.acked(acked);
                 self.outbox.relink(self.state.acked);
                 self.link = Some(link);
             }
-            Order::Unlinked => {
+            Urgent::Unlinked => {
                 self.link = None;
                 self.telling.clear();
             }
+            Urgent::Cancel(cancel, reply) => {
+                let _ = reply.send(self.cancel(&cancel));
+            }
+        }
+    }
+
+    fn order(&mut self, order: Order) {
+        match order {
             Order::Prompt(prompt, reply) => {
                 let _ = reply.send(self.prompt(prompt));
             }
@@ -1096,7 +1161,7 @@ impl Session {
     fn prompt(&mut self, prompt: Prompt) -> Result<PromptReply, RpcError> {
         let reply = |outcome, why: Option<String>| Ok(PromptReply { outcome, why });
         if self.fenced(prompt.epoch) {
-            return Err(RpcError::new(REFUSED, "This epoch is over."));
+            return Err(RpcError::new(UNAVAILABLE, "This epoch is over."));
         }
         if self.stopping || self.forgetting {
             return Err(RpcError::new(UNAVAILABLE, "The worker is being stopped."));
@@ -1157,9 +1222,16 @@ impl Session {
 
     fn cancel(&mut self, cancel: &Cancel) -> Result<CancelReply, RpcError> {
         if self.fenced(cancel.epoch) {
-            return Err(RpcError::new(REFUSED, "This epoch is over."));
+            return Err(RpcError::new(UNAVAILABLE, "This epoch is over."));
         }
         let Some(run) = self.state.run.clone().filter(|r| r.id == cancel.run) else {
+            if !self.state.over.contains(&cancel.run) {
+                // Its prompt may have been overtaken and still be on its way here: then it
+                // is over before it begins.
+                let mut changes = Vec::new();
+                self.change(&mut changes, Change::Ended { run: cancel.run });
+                self.append(&Entry::Progress { offset: self.committed(), driver: None, changes }, true);
+            }
             return Ok(CancelReply { outcome: CancelOutcome::NotRunning });
         };
         if run.prompted == Prompted::Accepted {
@@ -1211,6 +1283,21 @@ impl Session {
             Judged::UnderWay => {
                 self.resolvers.push((key.clone(), reply));
                 return;
+            }
+            Judged::Give if self.state.process.is_some() && self.harness.is_none() => {
+                let error = RpcError::new(UNAVAILABLE, "The agent's process does not answer at the moment.");
+                let _ = reply.send(Err(error));
+                return;
+            }
+            Judged::Give if resolve.answer.outcome == Outcome::Approve && self.is_being_stopped(key) => {
+                let why = "The run was being stopped.";
+                if let Some(ask) = self.state.request(key).map(|r| r.ask.clone()) {
+                    self.refuse(&ask, "The run is being stopped, so this was not allowed.");
+                }
+                let mut changes = Vec::new();
+                self.withdraw(&mut changes, key.clone(), why.to_owned(), false);
+                self.commit(changes);
+                Some(outcome(ResolveOutcome::NativeGone, why))
             }
             Judged::Give => {
                 match (&self.driver, self.state.request(key), &self.harness) {
@@ -1376,7 +1463,17 @@ impl Session {
         let instant = Instant::now();
         let waits = self.state.requests.iter().filter_map(|r| self.deadline(r));
         let deadlines = waits.map(|d| instant + d.since(now()) + Duration::from_millis(1));
-        [self.flush_at, self.handshake_by, self.kill_at, self.stop_by, self.settle_at, self.rests_until()]
+        let timers = [
+            self.flush_at,
+            self.handshake_by,
+            self.kill_at,
+            self.attach_at,
+            self.stop_by,
+            self.settle_at,
+            self.rests_until(),
+            self.done_since.map(|t| t + LINGER),
+        ];
+        timers
             .into_iter()
             .flatten()
             .chain(self.retry_at.values().copied().filter(|t| *t > instant))
@@ -1512,6 +1609,9 @@ fn judge(state: &State, resolve: &Resolve, fenced: bool) -> Judged {
     match (&request.intent, &request.end) {
         (Some(intent), _) if intent.decision != resolve.decision => {
             settled(NativeGone, "The agent was given another decision before.")
+        }
+        (Some(_), Some(End::Effect(EffectKind::Unseen))) => {
+            settled(OutcomeUnknown, "The agent went on without telling what came of it.")
         }
         (Some(_), Some(End::Effect(EffectKind::Unknown))) => {
             settled(OutcomeUnknown, "The agent's process ended before the effect of the answer was seen.")

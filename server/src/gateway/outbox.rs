@@ -9,7 +9,7 @@ use domain::{
     id::{DecisionId, RunId, WorkerId},
 };
 use link::{
-    frame::{CallId, Frame, RpcError, UNAVAILABLE, body},
+    frame::{CallId, Frame, REFUSED, RpcError, UNAVAILABLE, body},
     message::{
         Cancel, Epoch, Finish, Prompt, PromptOutcome, PromptReply, Resolve, ResolveOutcome, ResolveReply,
     },
@@ -125,7 +125,8 @@ impl Outbox {
                 }
                 Err(error) => {
                     tracing::warn!(%run, %error, "a worker refused to cancel");
-                    Ok(())
+                    // Its journal cannot be read: whatever ran there, it can stop nothing.
+                    if error.code == REFUSED { run::cancel_settled(&self.store, run).await } else { Ok(()) }
                 }
             },
             Under::Resolve(decision) => self.resolved(decision, result).await,
@@ -155,6 +156,14 @@ impl Outbox {
     ) -> store::Result<()> {
         let reply = match result.and_then(|raw| body::<ResolveReply>(&raw)) {
             Ok(reply) => reply,
+            // Its journal cannot be read: whether this was handed over before nobody knows.
+            Err(error) if error.code == REFUSED => {
+                let next = Delivery::OutcomeUnknown;
+                let note = format!("The worker cannot tell: {}", error.message);
+                return decision::settled(&self.store, self.worker, decision, next, Some(&note))
+                    .await
+                    .map(drop);
+            }
             Err(error) => {
                 // Back into the queue: a later look sends it again.
                 tracing::warn!(%decision, %error, "a worker could not take a decision; it is sent again");

@@ -355,10 +355,13 @@ impl Link<'_> {
         self.check_epoch(seen.epoch).await?;
         let (next, note) = match seen.effect {
             EffectKind::Ran => (Delivery::Effect, "It ran."),
-            EffectKind::Failed => (Delivery::Effect, "It ran and failed."),
+            EffectKind::Failed => (Delivery::Effect, "Its result is an error."),
             EffectKind::Refused => (Delivery::Effect, "The refusal was seen."),
             EffectKind::Unknown => {
                 (Delivery::OutcomeUnknown, "The process was gone after the answer may have been written.")
+            }
+            EffectKind::Unseen => {
+                (Delivery::OutcomeUnknown, "The agent went on without telling what came of it.")
             }
             EffectKind::NotApplied => {
                 (Delivery::NotApplied, "The process was gone before the answer was written.")

@@ -1,6 +1,6 @@
 //! One HTTP/1.1 request over a connection of its own, with every header in sight.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -23,6 +23,9 @@ impl Response {
     }
 }
 
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_mins(1);
+
 /// Sends `method path` with these headers and body to `address`.
 pub async fn send(
     address: &str,
@@ -36,6 +39,18 @@ pub async fn send(
 
 /// [`send`] to a server that may be away. A request it died over has status 0.
 pub async fn try_send(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Option<Response> {
+    tokio::time::timeout(PATIENCE, exchange(address, method, path, headers, body))
+        .await
+        .unwrap_or_else(|_| panic!("{method} {path} was not answered within {PATIENCE:?}"))
+}
+
+async fn exchange(
     address: &str,
     method: &str,
     path: &str,

@@ -1,7 +1,5 @@
 //! `/link`, from the worker's side.
 
-use std::time::Duration;
-
 use domain::{decision::Outcome, digest::AnswerDigest, event::EventBody, id::Incarnation, run::RunStatus};
 use futures::SinkExt as _;
 use link::{
@@ -145,14 +143,9 @@ async fn events_are_acknowledged_after_storage_and_an_old_epoch_is_dropped() {
     w.send(w.event(key, run, 6, EventBody::Said { text: "gap".into(), sub_agent: None })).await;
     let ended = EventBody::Ended { status: RunStatus::Completed, detail: None };
     w.send(w.event(key, run, 4, ended)).await;
-    loop {
-        let read = p.read_json(&p.admin, &format!("/api/session/read?id={key}")).await;
-        if read["turns"][0]["run"]["status"] == "completed" {
-            assert_eq!(read["turns"][0]["items"].as_array().expect("items").len(), 4);
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let path = format!("/api/session/read?id={key}");
+    let read = p.until(&path, "completed", |r| r["turns"][0]["run"]["status"] == "completed").await;
+    assert_eq!(read["turns"][0]["items"].as_array().expect("items").len(), 4);
 }
 
 #[tokio::test]
@@ -172,13 +165,8 @@ async fn cancelling_a_paused_run_closes_it_and_tells_the_worker() {
     let late = p.post(&p.admin, "/api/approval/resolve", &form).await;
     assert_eq!(late.status, 409, "{late:?}");
     w.send(Frame::answer(id, Ok(CancelReply { outcome: CancelOutcome::NotRunning }))).await;
-    loop {
-        let read = p.read_json(&p.admin, &format!("/api/session/read?id={key}")).await;
-        if read["turns"][0]["run"]["stop_unconfirmed"] == false {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let path = format!("/api/session/read?id={key}");
+    p.until(&path, "confirmed", |r| r["turns"][0]["run"]["stop_unconfirmed"] == false).await;
     // What the agent asks after that is refused natively.
     let refused = w.call(&w.ask(key, run, "2", Incarnation(Uuid::now_v7()))).await.expect_err("refused");
     assert_eq!(refused.code, link::frame::REFUSED);
@@ -203,11 +191,5 @@ async fn a_killed_server_loses_nothing_it_acknowledged() {
     let (id, resolve) = w.called::<Resolve>().await;
     assert_eq!(resolve.approval, stored.approval);
     w.send(Frame::answer(id, Ok(ResolveReply { outcome: ResolveOutcome::Applied, why: None }))).await;
-    loop {
-        let read = p.read_json(&p.admin, &format!("/api/approval/read?id={}", stored.approval)).await;
-        if read["receipt"]["delivery"] == "applied" {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    p.until_delivery(stored.approval, "applied").await;
 }

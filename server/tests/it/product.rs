@@ -363,6 +363,13 @@ impl Product {
         .expect("cut");
     }
 
+    /// A person's id.
+    pub async fn user(&self, name: &str) -> String {
+        let users = self.read_json(&self.admin, "/api/user/list").await;
+        let user = users.as_array().expect("people").iter().find(|u| u["name"] == name);
+        user.expect("a person")["id"].as_str().expect("an id").to_owned()
+    }
+
     /// Adds a person, who sets a password; their cookie.
     pub async fn person(&self, name: &str, role: &str) -> String {
         let added = self.post(&self.admin, "/api/user/add", &format!("name={name}&role={role}")).await;

@@ -907,11 +907,7 @@ async fn a_demoted_approver_s_open_page_decides_nothing() {
     let (p, _, mut w) = place().await;
     let tomas = p.person("Tomas", "approver").await;
     let paused = w.paused(&p).await;
-    let users = p.read_json(&p.admin, "/api/user/list").await;
-    let id = users.as_array().expect("people").iter().find(|u| u["name"] == "Tomas").expect("Tomas")["id"]
-        .as_str()
-        .expect("an id")
-        .to_owned();
+    let id = p.user("Tomas").await;
     assert_eq!(p.post(&p.admin, "/api/user/role", &format!("id={id}&role=viewer")).await.status, 200);
     let refused = p.decide(&tomas, paused.id, paused.ask.action_digest, "approve", "").await;
     assert_eq!(refused.status, 401, "the old sign-in is over: {refused:?}");
@@ -922,19 +918,36 @@ async fn a_demoted_approver_s_open_page_decides_nothing() {
 }
 
 #[tokio::test]
-async fn signing_out_and_revoking_on_one_server_close_the_sockets_of_the_other() {
+async fn what_ends_a_sign_in_or_a_token_on_one_server_closes_its_sockets_on_the_other() {
     let (p, token, _) = place().await;
     let other = p.beside().await;
-    let vic = p.person("Vic", "viewer").await;
-    let mut live = crate::live::open_own(&other, &other.cookie_here(&vic)).await;
-    let mut w = {
-        let socket = connect(&other, &token).await.expect("a socket");
-        let mut w = Worker { socket, epoch: 0, calls: 0 };
-        w.call(&hello(Uuid::nil())).await.expect("welcome");
-        w
-    };
-    assert_eq!(p.post(&vic, "/signout", "").await.status, 303);
-    assert_eq!(crate::live::closed(&mut live).await, 4401);
+    // Out by themselves, out everywhere, disabled, given another role, run out.
+    for (n, end) in
+        ["/signout", "/signout-everywhere", "/api/user/disable", "/api/user/role", ""].into_iter().enumerate()
+    {
+        let name = format!("Vic{n}");
+        let vic = p.person(&name, "viewer").await;
+        let mut tab = crate::live::open_own(&other, &other.cookie_here(&vic)).await;
+        let id = p.user(&name).await;
+        let done = match end {
+            "/api/user/disable" => p.post(&p.admin, end, &format!("id={id}&disabled=true")).await.status,
+            "/api/user/role" => p.post(&p.admin, end, &format!("id={id}&role=approver")).await.status,
+            "" => {
+                // Nothing tells of it; the socket looks by itself.
+                sqlx::query("update login_sessions set expires_at = app_now() where user_id = $1")
+                    .bind(Uuid::parse_str(&id).expect("an id"))
+                    .execute(&p.pool)
+                    .await
+                    .expect("expired");
+                200
+            }
+            _ => p.post(&vic, end, "").await.status,
+        };
+        assert!(matches!(done, 200 | 303), "{end}: {done}");
+        assert_eq!(crate::live::closed(&mut tab).await, 4401, "{end}");
+        assert_eq!(other.get_json(&other.cookie_here(&vic), "/api/agent/list").await.status, 401, "{end}");
+    }
+    let mut w = Worker::link(&other, &token, Uuid::nil()).await;
     let workers = p.read_json(&p.admin, "/api/worker/list").await;
     let id = workers[0]["id"].as_str().expect("an id");
     assert_eq!(p.post(&p.admin, "/api/worker/revoke", &format!("id={id}")).await.status, 200);

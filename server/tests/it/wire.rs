@@ -1,5 +1,7 @@
 //! What is refused, with the right status and words.
 
+use std::path::Path;
+
 use crate::{
     http::{self, FORM},
     product::{Product, cookie},
@@ -33,6 +35,36 @@ async fn a_strange_host_or_origin_gets_nowhere() {
     assert_eq!(http::send(&p.address, "POST", "/theme", &headers, b"theme=dark").await.status, 303);
 }
 
+/// Every server function of the app, as its source declares it: the method and the path.
+fn functions() -> Vec<(&'static str, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../app/src");
+    let mut folders = vec![folder];
+    let mut functions = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).expect("a source");
+            for declared in text.split("#[server(").skip(1) {
+                let declared = declared.split(")]").next().expect("the end of an attribute");
+                // What fills an argument that is absent is no function.
+                let Some(name) = declared.split("endpoint = \"").nth(1) else {
+                    assert_eq!(declared, "default", "{}: a function without a name", path.display());
+                    continue;
+                };
+                let name = name.split('"').next().expect("a name");
+                let method = if declared.contains("GetUrl") { "GET" } else { "POST" };
+                functions.push((method, format!("/api/{name}")));
+            }
+        }
+    }
+    functions.sort();
+    functions
+}
+
 #[tokio::test]
 async fn without_a_session_nothing_is_read_and_nothing_done() {
     let p = Product::start().await;
@@ -41,23 +73,32 @@ async fn without_a_session_nothing_is_read_and_nothing_done() {
         assert_eq!(sent.status, 303, "{path}");
         assert!(sent.header("location").expect("a place").starts_with("/signin?next="), "{path}");
     }
-    for path in [
-        "/api/session/list?search=",
-        "/api/approval/list?tab=waiting",
-        "/api/agent/list",
-        "/api/worker/list",
-        "/api/user/list",
-        "/api/place/made",
-    ] {
-        assert_eq!(p.get_json("", path).await.status, 401, "{path}");
-    }
-    let forged = format!("id={NOBODY}&digest={}&outcome=approve", "0".repeat(64));
-    assert_eq!(p.post("", "/api/approval/resolve", &forged).await.status, 401);
-    assert_eq!(p.post("", "/api/run/cancel", &format!("run={NOBODY}")).await.status, 401);
+    // The fields of all functions together: each reads its own.
+    let fields = format!(
+        "id={NOBODY}&run={NOBODY}&session={NOBODY}&agent={NOBODY}&digest={}&outcome=approve&prompt=x&name=x\
+         &role=admin&disabled=true&folder=/&mode=x&hitl_timeout_s=60&tab=waiting&search=",
+        "0".repeat(64)
+    );
     // A made-up cookie is none.
     let port = p.address.rsplit(':').next().expect("a port");
-    let forged = format!("countersign-{port}=abc");
-    assert_eq!(p.get_json(&forged, "/api/agent/list").await.status, 401);
+    let made_up = format!("countersign-{port}=abc");
+    let functions = functions();
+    assert!(functions.len() > 20, "the sources were not found: {functions:?}");
+    let mut open = Vec::new();
+    for (method, path) in &functions {
+        for cookie in ["", made_up.as_str()] {
+            let answer = match *method {
+                "GET" => p.get_json(cookie, &format!("{path}?{fields}")).await,
+                _ => p.post(cookie, path, &fields).await,
+            };
+            if answer.status != 401 {
+                open.push((path.as_str(), answer.status, answer.body));
+            }
+        }
+    }
+    // The frame of every page, also of the one to sign in: it says that nobody is.
+    let nobody = || ("/api/place/read", 200, "null".to_owned());
+    assert_eq!(open, [nobody(), nobody()]);
 }
 
 #[tokio::test]
@@ -65,34 +106,62 @@ async fn each_role_may_what_it_may() {
     let p = Product::with_admin().await;
     let viewer = p.person("Vic", "viewer").await;
     let approver = p.person("Tom", "approver").await;
+    let id = format!("id={NOBODY}");
+    let run = format!("run={NOBODY}");
+    let reads = [
+        ("agent/list", ""),
+        ("approval/list", "tab=waiting"),
+        ("approval/read", &id),
+        ("form/kept", ""),
+        ("place/read", ""),
+        ("session/list", "search="),
+        ("session/read", &id),
+        ("worker/list", ""),
+    ];
     let resolve = format!("id={NOBODY}&digest={}&outcome=approve", "0".repeat(64));
-    for (path, form) in [
-        ("/api/approval/resolve", resolve.clone()),
-        ("/api/approval/extend", format!("id={NOBODY}")),
-        ("/api/session/start", format!("agent={NOBODY}&prompt=x")),
-        ("/api/session/prompt", format!("session={NOBODY}&prompt=x")),
-        ("/api/run/cancel", format!("run={NOBODY}")),
-        ("/api/run/continue", format!("run={NOBODY}")),
-    ] {
-        assert_eq!(p.post(&viewer, path, &form).await.status, 403, "{path}");
-        let allowed = p.post(&approver, path, &form).await.status;
+    let decides = [
+        ("approval/extend", id.clone()),
+        ("approval/resolve", resolve),
+        ("run/cancel", run.clone()),
+        ("run/continue", run),
+        ("session/prompt", format!("session={NOBODY}&prompt=x")),
+        ("session/start", format!("agent={NOBODY}&prompt=x")),
+    ];
+    let governs = [
+        ("agent/edit", format!("id={NOBODY}&name=x&folder=/&mode=x&hitl_timeout_s=60")),
+        ("user/add", "name=x&role=admin".to_owned()),
+        ("user/disable", format!("id={NOBODY}&disabled=true")),
+        ("user/reset", id.clone()),
+        ("user/role", format!("id={NOBODY}&role=admin")),
+        ("worker/create", "name=w".to_owned()),
+        ("worker/revoke", id.clone()),
+    ];
+    let governs_reading = ["place/made", "user/list"];
+    for (name, query) in reads {
+        let answer = p.get_json(&viewer, &format!("/api/{name}?{query}")).await;
+        assert!(matches!(answer.status, 200 | 404), "{name}: {answer:?}");
+    }
+    for (name, form) in &decides {
+        let path = format!("/api/{name}");
+        assert_eq!(p.post(&viewer, &path, form).await.status, 403, "{path}");
+        let allowed = p.post(&approver, &path, form).await.status;
         assert!(allowed == 404 || allowed == 422, "{path}: {allowed}");
     }
-    let edit = format!("id={NOBODY}&name=x&folder=/&mode=x&hitl_timeout_s=60");
-    for (path, form) in [
-        ("/api/agent/edit", edit),
-        ("/api/worker/create", "name=w".to_owned()),
-        ("/api/worker/revoke", format!("id={NOBODY}")),
-        ("/api/user/add", "name=x&role=admin".to_owned()),
-        ("/api/user/reset", format!("id={NOBODY}")),
-        ("/api/user/role", format!("id={NOBODY}&role=admin")),
-        ("/api/user/disable", format!("id={NOBODY}&disabled=true")),
-    ] {
-        assert_eq!(p.post(&approver, path, &form).await.status, 403, "{path}");
+    for cookie in [&viewer, &approver] {
+        for (name, form) in &governs {
+            assert_eq!(p.post(cookie, &format!("/api/{name}"), form).await.status, 403, "{name}");
+        }
+        for name in governs_reading {
+            assert_eq!(p.get_json(cookie, &format!("/api/{name}")).await.status, 403, "{name}");
+        }
     }
-    assert_eq!(p.get_json(&approver, "/api/user/list").await.status, 403);
-    assert_eq!(p.get_json(&approver, "/api/place/made").await.status, 403);
-    assert_eq!(p.get_json(&viewer, "/api/agent/list").await.status, 200);
+    // Those are all there are.
+    let read = reads.iter().map(|(name, _)| *name).chain(governs_reading).map(|name| ("GET", name));
+    let written = decides.iter().chain(&governs).map(|(name, _)| ("POST", *name));
+    let mut tried: Vec<_> =
+        read.chain(written).map(|(method, name)| (method, format!("/api/{name}"))).collect();
+    tried.sort();
+    assert_eq!(tried, functions());
 }
 
 #[tokio::test]
@@ -129,11 +198,8 @@ async fn signing_in_is_limited_and_a_disabled_account_stays_out() {
     let waits = p.sign_in("Vic", crate::product::PASSWORD).await;
     assert!(waits.header("location").expect("a place").contains("problem=wait"), "{waits:?}");
     // Signed in elsewhere: at once out when disabled.
-    let users = p.read_json(&p.admin, "/api/user/list").await;
-    let id =
-        users.as_array().expect("a list").iter().find(|u| u["name"] == "Vic").expect("Vic")["id"].clone();
     assert_eq!(p.get_json(&vic, "/api/agent/list").await.status, 200);
-    let form = format!("id={}&disabled=true", id.as_str().expect("an id"));
+    let form = format!("id={}&disabled=true", p.user("Vic").await);
     assert_eq!(p.post(&p.admin, "/api/user/disable", &form).await.status, 200);
     assert_eq!(p.get_json(&vic, "/api/agent/list").await.status, 401);
 }

@@ -32,6 +32,9 @@ pub type Socket =
 
 /// How long anything the server owes may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than the two seconds after which the server looks by itself for what is due, and
+/// for what has expired.
+const QUIET: Duration = Duration::from_secs(3);
 
 pub struct Worker {
     pub socket: Socket,
@@ -203,20 +206,26 @@ impl Worker {
         }
     }
 
-    /// What the server calls before it answers a call of ours and half a second passes: the
-    /// methods, oldest first. The server looks at its outbox with every change, so what it
-    /// would send has been sent by then.
+    /// What the server calls until it has looked by itself and found nothing more: the
+    /// methods, oldest first. Then it answers a call of ours, so the link is one over which
+    /// more could have come.
     pub async fn calls_until_quiet(&mut self) -> Vec<String> {
         let mut methods = Vec::new();
+        let mut quiet = tokio::time::Instant::now() + QUIET;
+        while let Ok(frame) = tokio::time::timeout_at(quiet, self.next()).await {
+            if let Frame::Call { method, .. } = frame.expect("the link is open") {
+                methods.push(method);
+                quiet = tokio::time::Instant::now() + QUIET;
+            }
+        }
+        self.calls += 1;
+        let params = serde_json::value::RawValue::from_string("{}".into()).expect("JSON");
+        self.send(Frame::Call { id: self.calls, method: "test/alive".into(), params }).await;
         loop {
-            match tokio::time::timeout(Duration::from_millis(500), self.socket.next()).await {
-                Ok(Some(Ok(Message::Text(text)))) => {
-                    if let Frame::Call { method, .. } = Frame::parse(&text).expect("a frame") {
-                        methods.push(method);
-                    }
-                }
-                Ok(Some(Ok(_))) => {}
-                Ok(_) | Err(_) => return methods,
+            match self.next().await.expect("the link is open") {
+                Frame::Answer { id, .. } if id == self.calls => return methods,
+                Frame::Call { method, .. } => methods.push(method),
+                Frame::Answer { .. } | Frame::Notify { .. } => {}
             }
         }
     }
@@ -701,7 +710,9 @@ async fn pass(w: &mut Worker, gate: &mut Gate, frame: Frame) -> Result<(), ()> {
 /// server and its database go through meanwhile. Ends when it is decided.
 pub async fn person(address: String, cookie: String, session: SessionId, outcome: Outcome) {
     let headers = [("Cookie", cookie.as_str()), ("Accept", "application/json")];
+    let began = std::time::Instant::now();
     loop {
+        assert!(began.elapsed() < 4 * PATIENCE, "no request of session {session} could be decided");
         tokio::time::sleep(Duration::from_millis(10)).await;
         let path = format!("/api/session/read?id={session}");
         let read = crate::http::try_send(&address, "GET", &path, &headers, b"").await;

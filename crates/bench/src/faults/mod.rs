@@ -11,11 +11,8 @@ mod proxy;
 mod world;
 
 use std::{
-    collections::{BTreeMap, HashSet},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -23,11 +20,11 @@ use serde_json::json;
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use crate::{Result, chance::Chance};
+use crate::{Result, chance::Chance, unless_interrupted};
 use books::{Approval, Compared, Decided, Effect, Known};
 use people::{Harness, People};
-use world::DatabaseEnd;
-pub use world::{Held, Size, World, holders, now};
+use world::{DatabaseEnd, SHORT_S, Worker};
+pub use world::{Size, World, holders, now};
 
 /// Offenders that are named.
 const NAMED: usize = 20;
@@ -51,18 +48,32 @@ pub enum Until {
     Seconds(u64),
 }
 
-/// What was done to the product.
+/// Everything that is done to the product.
+const KINDS: [&str; 7] = ["worker", "cut", "server", "database", "harness", "holder", "freeze"];
+/// From so many decisions on each of them must have been.
+const MANY: u64 = 5_000;
+
+/// What was done to the product, and what went wrong meanwhile.
 #[derive(Debug, Default)]
 struct Done {
     kills: Mutex<BTreeMap<&'static str, u64>>,
-    killed: Mutex<HashSet<Uuid>>,
-    /// Workers that ended although nobody killed them.
-    ended: AtomicU64,
+    /// When the process of an incarnation was killed.
+    killed: Mutex<HashMap<Uuid, u64>>,
+    /// What ended although nobody killed it, and what did not come back.
+    unasked: Mutex<Vec<String>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Done {
     fn count(&self, what: &'static str) {
-        *self.kills.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
+        *locked(&self.kills).entry(what).or_default() += 1;
+    }
+
+    fn unasked(&self, what: impl IntoIterator<Item = String>) {
+        locked(&self.unasked).extend(what);
     }
 }
 
@@ -73,21 +84,24 @@ pub async fn run(settings: Settings) -> Result<bool> {
     let world = Arc::new(World::start(size).await?);
     let people = Arc::new(People::new(Arc::clone(&world), settings.seed));
     let done = Arc::new(Done::default());
-    let outcome = disturbed(&settings, &people, &done, began).await;
-    let compared = match outcome {
-        Ok(settled) => compare(&people, &done, settled).await,
-        Err(why) => Err(why),
-    };
+    let ran = unless_interrupted(async {
+        let unsettled = disturbed(&settings, &people, &done, began).await?;
+        Ok((compare(&people, &done, unsettled).await?, world.panics()?))
+    });
+    let ran = ran.await;
     people.over.store(true, Ordering::Relaxed);
-    let holds = match &compared {
-        Ok(compared) => report(&settings, compared, &people, &done, began),
+    let holds = match &ran {
+        Ok((compared, panics)) => {
+            done.unasked(panics.clone());
+            report(&settings, compared, &people, &done, began)
+        }
         Err(why) => {
             eprintln!("The run stopped: {why}");
             false
         }
     };
     world.stop(!holds).await;
-    compared.map(|_| holds)
+    ran.map(|_| holds)
 }
 
 /// People and trouble, until it is enough and everything has settled. What has not
@@ -129,13 +143,13 @@ async fn disturbed(
         }
         trouble(&world, done, &mut chance);
         tokio::time::sleep(chance.ms(50, 650)).await;
-        done.ended.fetch_add(world.keep().await?, Ordering::Relaxed);
+        done.unasked(world.keep().await?);
     }
     people.enough.store(true, Ordering::Relaxed);
     let from = Instant::now();
     while from.elapsed() < SETTLE {
-        done.ended.fetch_add(world.keep().await?, Ordering::Relaxed);
-        if people.is_idle().await.unwrap_or(false) {
+        done.unasked(world.keep().await?);
+        if people.unsettled().await.is_ok_and(|left| left.is_empty()) {
             return Ok(Vec::new());
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -143,7 +157,8 @@ async fn disturbed(
     people.unsettled().await
 }
 
-/// One thing goes wrong, beside whatever else does.
+/// One thing goes wrong, beside whatever else does. What was not there to be disturbed is
+/// not counted.
 fn trouble(world: &Arc<World>, done: &Arc<Done>, chance: &mut Chance) {
     let at = chance.place(world.workers.len());
     let what = chance.weighed(&[58, 18, 5, 5, 9, 5]);
@@ -151,13 +166,12 @@ fn trouble(world: &Arc<World>, done: &Arc<Done>, chance: &mut Chance) {
     let (world, done) = (Arc::clone(world), Arc::clone(done));
     tokio::spawn(async move {
         let worker = &world.workers[at];
-        let went = match what {
+        let (kind, went) = match what {
             0 => {
-                done.count("worker");
-                worker.restart(own.ms(200, 3000)).await
+                let silent = if own.percent(80) { own.ms(100, 1500) } else { Duration::ZERO };
+                ("worker", worker.restart(silent, own.ms(200, 3000)).await)
             }
             1 => {
-                done.count("cut");
                 match own.below(3) {
                     0 => worker.proxy.cut(),
                     1 => {
@@ -166,67 +180,58 @@ fn trouble(world: &Arc<World>, done: &Arc<Done>, chance: &mut Chance) {
                     }
                     _ => worker.proxy.cut_after(i64::try_from(own.below(3000)).unwrap_or(0)),
                 }
-                Ok(())
+                ("cut", Ok(true))
             }
-            2 => {
-                done.count("server");
-                world.restart_server(own.ms(10, 800)).await
-            }
+            2 => ("server", world.restart_server(own.ms(10, 800)).await),
             3 => {
-                done.count("database");
                 let end = [DatabaseEnd::Kill, DatabaseEnd::Stop, DatabaseEnd::Freeze][own.place(3)];
-                world.restart_database(end, own.ms(50, 1500)).await
+                ("database", world.restart_database(end, own.ms(50, 1500)).await)
             }
             4 => {
-                kill_harness(&world, at, &done, &mut own);
-                Ok(())
+                let (kind, killed) = kill_harness(worker, &done, &mut own);
+                (kind, Ok(killed))
             }
-            _ => {
-                done.count("freeze");
-                worker.freeze(own.ms(200, 2500)).await;
-                Ok(())
-            }
+            _ => ("freeze", Ok(worker.freeze(own.ms(200, 2500)).await)),
         };
-        if let Err(why) = went {
-            eprintln!("Trouble could not be made: {why}");
+        match went {
+            Ok(true) => done.count(kind),
+            Ok(false) => {}
+            Err(why) => done.unasked([format!("after trouble with the {kind}: {why}")]),
         }
     });
 }
 
-fn kill_harness(world: &World, at: usize, done: &Done, chance: &mut Chance) {
-    let held = holders(&world.workers[at].folder);
+/// Kills a harness or its holder; which, and whether it was there.
+fn kill_harness(worker: &Worker, done: &Done, chance: &mut Chance) -> (&'static str, bool) {
+    let held = holders(&worker.folder);
     if held.is_empty() {
-        return;
+        return ("harness", false);
     }
-    let Held { incarnation, holder, pid } = held[chance.place(held.len())];
-    // Noted first: what is unknown from now on has a reason.
-    done.killed.lock().unwrap_or_else(PoisonError::into_inner).insert(incarnation);
-    if chance.percent(70) {
-        done.count("harness");
-        world::kill(pid);
-    } else {
-        done.count("holder");
-        world::kill(holder);
+    let held = held[chance.place(held.len())];
+    // Noted before: what is unknown from then on has a reason.
+    let at = now();
+    let (kind, was_there) =
+        if chance.percent(70) { ("harness", held.kill_harness()) } else { ("holder", held.kill_holder()) };
+    if was_there {
+        locked(&done.killed).entry(held.incarnation).or_insert(at);
     }
+    (kind, was_there)
 }
 
 async fn compare(people: &People, done: &Done, unsettled: Vec<String>) -> Result<Compared> {
-    let (approvals, deaths) = stored(people).await?;
+    let approvals = stored(people).await?;
     let mut effects: Vec<Effect> = Vec::new();
-    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    effects.extend(read(people.ledger.clone()).lines().filter_map(books::of_claude));
+    effects.extend(std::fs::read_to_string(&people.ledger)?.lines().map(books::of_claude));
     for worker in &people.world.workers {
-        effects
-            .extend(read(worker.folder.join("data/demo-workspace/ledger.txt")).lines().map(books::of_demo));
+        let ledger = worker.folder.join("data/demo-workspace/ledger.txt");
+        effects.extend(std::fs::read_to_string(ledger)?.lines().map(books::of_demo));
     }
-    let mut killed = done.killed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    killed.extend(deaths);
     let known = Known {
-        killed,
+        killed: locked(&done.killed).clone(),
+        cancelled: locked(&people.cancelled).clone(),
         lives: people.world.lives(),
-        without_words: domain::decision::REJECTED_WITHOUT_WORDS,
     };
-    let attempts = people.attempts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let attempts = locked(&people.attempts).clone();
     let mut compared = books::compare(&approvals, &attempts, &effects, &known);
     for what in unsettled {
         compared.offenders.push(books::Offender { kind: books::Kind::Lost, approval: None, what });
@@ -234,103 +239,95 @@ async fn compare(people: &People, done: &Done, unsettled: Vec<String>) -> Result
     Ok(compared)
 }
 
-/// The product's book, and the incarnations that were told to die.
-async fn stored(people: &People) -> Result<(Vec<Approval>, HashSet<Uuid>)> {
-    let ms = |column: &str| format!("(extract(epoch from {column}) * 1000)::bigint");
+/// The product's book.
+async fn stored(people: &People) -> Result<Vec<Approval>> {
+    let ms = |time: &str| format!("(extract(epoch from {time}) * 1000)::bigint");
     let sql = format!(
-        "select p.id, p.worker_id, p.incarnation, p.request_key, p.harness, p.tool, p.folder, p.sub_agent,
-                p.input, p.action_digest, p.status, d.id as decision, d.decided_by is not null as by_person,
-                d.outcome, d.message, d.stop, d.edited_input, d.content, d.delivery, d.note,
-                {} as decided_ms, d.applied_at is not null as applied
-         from approvals p left join lateral (
-             select * from decisions d where d.approval_id = p.id
-             order by d.decided_by is null, d.decided_at limit 1) d on true",
-        ms("d.decided_at")
+        "select p.id, p.run_id, {} as run_over_ms, r.detail, p.worker_id, p.incarnation, p.request_key, p.harness, p.tool,
+                p.folder, p.sub_agent, p.input, p.action_digest, p.status, p.closed_reason,
+                a.hitl_timeout_s = {SHORT_S} as is_short
+         from approvals p join runs r on r.id = p.run_id join agents a on a.id = p.agent_id order by p.id",
+        ms("greatest(r.ended_at, r.cancel_settled_at)")
     );
     let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).fetch_all(&people.world.pool).await?;
-    let mut deaths = HashSet::new();
-    let mut all = Vec::with_capacity(rows.len());
-    for row in rows {
-        let decision = match row.try_get::<Option<Uuid>, _>("decision")? {
-            None => None,
-            Some(_) => Some(Decided {
-                by_person: row.try_get("by_person")?,
-                outcome: row.try_get("outcome")?,
-                message: row.try_get("message")?,
-                stop: row.try_get("stop")?,
-                edited_input: row.try_get("edited_input")?,
-                content: row.try_get("content")?,
-                delivery: row.try_get("delivery")?,
-                note: row.try_get("note")?,
-                at: u64::try_from(row.try_get::<i64, _>("decided_ms")?).unwrap_or(0),
-                applied: row.try_get("applied")?,
-            }),
-        };
-        let approval = Approval {
-            id: row.try_get("id")?,
-            worker: row.try_get("worker_id")?,
-            incarnation: row.try_get("incarnation")?,
-            request_key: row.try_get("request_key")?,
-            harness: row.try_get("harness")?,
-            tool: row.try_get("tool")?,
-            folder: row.try_get("folder")?,
-            sub_agent: row.try_get("sub_agent")?,
-            input: row.try_get("input")?,
-            digest: row.try_get("action_digest")?,
-            status: row.try_get("status")?,
-            decision,
-        };
-        if approval.input.windows(10).any(|w| w == b"touch die-") {
-            deaths.insert(approval.incarnation);
-        }
-        all.push(approval);
+    let mut decisions = decisions(people).await?;
+    let time = |ms: i64| u64::try_from(ms).unwrap_or(0);
+    rows.into_iter()
+        .map(|row| {
+            let id = row.try_get("id")?;
+            Ok(Approval {
+                id,
+                run: row.try_get("run_id")?,
+                run_over: row.try_get::<Option<i64>, _>("run_over_ms")?.map(time),
+                run_detail: row.try_get("detail")?,
+                worker: row.try_get("worker_id")?,
+                incarnation: row.try_get("incarnation")?,
+                request_key: row.try_get("request_key")?,
+                harness: row.try_get("harness")?,
+                tool: row.try_get("tool")?,
+                folder: row.try_get("folder")?,
+                sub_agent: row.try_get("sub_agent")?,
+                input: row.try_get("input")?,
+                digest: row.try_get("action_digest")?,
+                status: row.try_get("status")?,
+                closed_reason: row.try_get("closed_reason")?,
+                is_short: row.try_get("is_short")?,
+                decisions: decisions.remove(&id).unwrap_or_default(),
+            })
+        })
+        .collect()
+}
+
+/// The decisions of each approval, in the order they were made.
+async fn decisions(people: &People) -> Result<HashMap<Uuid, Vec<Decided>>> {
+    let sql = "select approval_id, decided_by is not null as by_person, outcome, message, stop, edited_input,
+                      content, delivery, note, (extract(epoch from decided_at) * 1000)::bigint as decided_ms,
+                      (extract(epoch from applied_at) * 1000)::bigint as applied_ms
+               from decisions order by decided_at, id";
+    let time = |ms: i64| u64::try_from(ms).unwrap_or(0);
+    let mut all: HashMap<Uuid, Vec<Decided>> = HashMap::new();
+    for row in sqlx::query(sql).fetch_all(&people.world.pool).await? {
+        all.entry(row.try_get("approval_id")?).or_default().push(Decided {
+            by_person: row.try_get("by_person")?,
+            outcome: row.try_get("outcome")?,
+            message: row.try_get("message")?,
+            stop: row.try_get("stop")?,
+            edited_input: row.try_get("edited_input")?,
+            content: row.try_get("content")?,
+            delivery: row.try_get("delivery")?,
+            note: row.try_get("note")?,
+            at: time(row.try_get("decided_ms")?),
+            applied_at: row.try_get::<Option<i64>, _>("applied_ms")?.map(time),
+        });
     }
-    Ok((all, deaths))
+    Ok(all)
 }
 
 /// Prints the figures, and what does not hold.
 fn report(settings: &Settings, compared: &Compared, people: &People, done: &Done, began: Instant) -> bool {
     let mut figures = compared.json();
-    let kills = done.kills.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let ended = done.ended.load(Ordering::Relaxed);
+    let kills = locked(&done.kills).clone();
+    let unasked = locked(&done.unasked).clone();
     if let Some(map) = figures.as_object_mut() {
         map.insert("measure".into(), json!("faults"));
         map.insert("kills".into(), json!(kills.values().sum::<u64>()));
         map.insert("kinds".into(), json!(kills));
-        map.insert("ended_by_themselves".into(), json!(ended));
+        map.insert("unasked".into(), json!(unasked.len()));
         map.insert("seed".into(), json!(settings.seed));
         map.insert("seconds".into(), json!(began.elapsed().as_secs()));
     }
     println!("{figures}");
-    let mut wrong: Vec<String> = Vec::new();
-    for offender in compared.offenders.iter().take(NAMED) {
+    let offenders = compared.offenders.iter().map(|offender| {
         let whose = offender.approval.map_or_else(String::new, |id| format!("approval {id}: "));
-        wrong.push(format!("{:?}: {whose}{}", offender.kind, offender.what));
+        format!("{:?}: {whose}{}", offender.kind, offender.what)
+    });
+    let mut wrong: Vec<String> = offenders.chain(unasked).collect();
+    if wrong.len() > NAMED {
+        let more = format!("and {} more", wrong.len() - NAMED);
+        wrong.truncate(NAMED);
+        wrong.push(more);
     }
-    if compared.offenders.len() > NAMED {
-        wrong.push(format!("and {} more", compared.offenders.len() - NAMED));
-    }
-    let sum = compared.effect + compared.not_applied + compared.unknown;
-    if sum != compared.decided {
-        wrong.push(format!("{} decided, and {sum} have an end", compared.decided));
-    }
-    if compared.effect * 2 < compared.decided {
-        wrong.push("less than half of the decisions had an effect".to_owned());
-    }
-    // 1,000 of 10,000: the same share of a shorter run.
-    let least = match settings.until {
-        Until::Decisions(n) => n / 10,
-        Until::Seconds(_) => compared.decided / 10,
-    };
-    if compared.reattached < least {
-        wrong.push(format!(
-            "{} were decided in one life of a worker and acted on in a later one, fewer than {least}",
-            compared.reattached
-        ));
-    }
-    if compared.decided == 0 {
-        wrong.push("nothing was decided".to_owned());
-    }
+    wrong.extend(too_little(settings.until, compared, &kills));
     for line in &wrong {
         eprintln!("{line}");
     }
@@ -338,6 +335,39 @@ fn report(settings: &Settings, compared: &Compared, people: &People, done: &Done
         eprintln!("Refusals of the server: {:?}", people.refusals());
     }
     wrong.is_empty()
+}
+
+/// What was too little to show anything.
+fn too_little(until: Until, compared: &Compared, kills: &BTreeMap<&'static str, u64>) -> Vec<String> {
+    let Compared { decided, by_demo, effect, not_applied, unknown, reattached, .. } = *compared;
+    let mut wrong = Vec::new();
+    let sum = effect + not_applied + unknown;
+    if sum != decided {
+        wrong.push(format!("{decided} decided, and {sum} have an end"));
+    }
+    if effect * 2 < decided {
+        wrong.push("less than half of the decisions had an effect".to_owned());
+    }
+    // One in two seconds is slow, even where everything is.
+    let least = match until {
+        Until::Decisions(n) => n,
+        Until::Seconds(s) => s / 2,
+    };
+    if decided < least.max(1) {
+        wrong.push(format!("{decided} were decided, fewer than {least}"));
+    }
+    if !(40..=60).contains(&(by_demo * 100 / decided.max(1))) {
+        wrong.push(format!("{by_demo} of {decided} were asked by the demo agent, which is not half"));
+    }
+    // 1,000 of 10,000: the same share of another run.
+    if reattached * 10 < decided {
+        wrong.push(format!(
+            "{reattached} were decided in one life of a worker and handed over in a later one, fewer than a tenth"
+        ));
+    }
+    let missing = KINDS.iter().filter(|kind| decided >= MANY && !kills.contains_key(**kind));
+    wrong.extend(missing.map(|kind| format!("nothing was done of the kind {kind}")));
+    wrong
 }
 
 /// The figures as people ask for them: `--seconds N` or `--decisions N`, `--seed N`.
@@ -369,5 +399,36 @@ mod tests {
         assert_eq!((short.until, short.seed), (Until::Seconds(120), 7));
         assert!(read("--seconds").is_err());
         assert!(read("--fast 1").is_err());
+    }
+
+    #[test]
+    fn too_little_is_said() {
+        let kills = KINDS.map(|kind| (kind, 1)).into();
+        let full = || Compared {
+            decided: 10_000,
+            by_demo: 5_000,
+            effect: 8_000,
+            not_applied: 1_500,
+            unknown: 500,
+            reattached: 1_000,
+            ..Compared::default()
+        };
+        let until = Until::Decisions(10_000);
+        assert_eq!(too_little(until, &full(), &kills), Vec::<String>::new());
+        for less in [
+            Compared { unknown: 499, ..full() },
+            Compared { effect: 4_000, not_applied: 5_500, ..full() },
+            Compared { decided: 9_999, unknown: 499, ..full() },
+            Compared { by_demo: 3_999, ..full() },
+            Compared { by_demo: 6_100, ..full() },
+            Compared { reattached: 999, ..full() },
+        ] {
+            assert_eq!(too_little(until, &less, &kills).len(), 1, "{less:?}");
+        }
+        let mut one_missing = kills.clone();
+        one_missing.remove("holder");
+        assert_eq!(too_little(until, &full(), &one_missing).len(), 1);
+        let one = Compared { decided: 1, by_demo: 0, effect: 1, ..Compared::default() };
+        assert!(!too_little(Until::Seconds(120), &one, &kills).is_empty());
     }
 }

@@ -6,7 +6,7 @@ use std::{
     fmt::Write as _,
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::{
     books::{Attempt, Meant, Told, demo_step, question},
+    locked,
     world::World,
 };
 use crate::{
@@ -41,10 +42,8 @@ pub struct People {
     /// Sessions with a run that is not over.
     busy: Mutex<HashSet<Uuid>>,
     taken: Mutex<HashSet<Uuid>>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Runs that somebody told to cancel.
+    pub cancelled: Mutex<HashSet<Uuid>>,
 }
 
 /// Who an agent is, for the prompt.
@@ -67,6 +66,7 @@ impl People {
             marks: AtomicU64::new(0),
             busy: Mutex::new(HashSet::new()),
             taken: Mutex::new(HashSet::new()),
+            cancelled: Mutex::new(HashSet::new()),
         }
     }
 
@@ -275,7 +275,8 @@ impl People {
         let slow = chance.percent(50);
         tokio::time::sleep(if slow { chance.ms(300, 2500) } else { chance.ms(0, 300) }).await;
         let Ok(shown) = self.get(&format!("/api/approval/read?id={id}")).await else { return };
-        let (Some(digest), Some(run)) = (shown["digest"].as_str(), shown["run"].as_str()) else { return };
+        let run = shown["run"].as_str().and_then(|run| run.parse::<Uuid>().ok());
+        let (Some(digest), Some(run)) = (shown["digest"].as_str(), run) else { return };
         if shown["row"]["status"] != "pending" {
             return;
         }
@@ -323,6 +324,8 @@ impl People {
             async {
                 if cancels {
                     tokio::time::sleep(third.ms(0, 60)).await;
+                    // Noted first: what is stopped from now on has a reason.
+                    locked(&self.cancelled).insert(run);
                     let _ = self.post("/api/run/cancel", &format!("run={run}")).await;
                 }
             }
@@ -366,31 +369,23 @@ impl People {
         }
     }
 
-    /// Whether no run goes on any more.
-    pub async fn is_idle(&self) -> Result<bool> {
-        let open: i64 = sqlx::query_scalar(
-            "select (select count(*) from runs where status in ('pending', 'running', 'paused')
-                        or (cancel_asked_at is not null and cancel_settled_at is null))
-                  + (select count(*) from decisions where delivery in ('queued', 'sent', 'applied'))
-                  + (select count(*) from approvals where status = 'pending')",
-        )
-        .fetch_one(&self.world.pool)
-        .await?;
-        Ok(open == 0)
-    }
-
-    /// What is not over, for a report.
+    /// What is not over: runs, stops, decisions, requests.
     pub async fn unsettled(&self) -> Result<Vec<String>> {
-        let runs: Vec<(Uuid, Uuid, String)> = sqlx::query_as(
-            "select id, session_id, status from runs where status in ('pending', 'running', 'paused')
-                or (cancel_asked_at is not null and cancel_settled_at is null)",
+        Ok(sqlx::query_scalar(
+            "select format('run %s of session %s is %s', id, session_id, status) from runs
+             where status in ('pending', 'running', 'paused')
+             union all
+             select format('run %s of session %s was cancelled, and the stop is not confirmed', id, session_id)
+             from runs where cancel_asked_at is not null and cancel_settled_at is null
+             union all
+             select format('decision %s of approval %s is %s', id, approval_id, delivery) from decisions
+             where delivery in ('queued', 'sent', 'applied')
+             union all
+             select format('approval %s of run %s is pending', id, run_id) from approvals
+             where status = 'pending'",
         )
         .fetch_all(&self.world.pool)
-        .await?;
-        Ok(runs
-            .into_iter()
-            .map(|(id, session, status)| format!("run {id} of session {session} is {status}"))
-            .collect())
+        .await?)
     }
 
     /// How the server refused, counted by its words.

@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     path::{Path, PathBuf},
     process::Stdio,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -18,15 +18,16 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::proxy::Proxy;
+use super::{books::Life, locked, proxy::Proxy};
 use crate::{
     Result,
     http::{self, Connection},
     product::{beside, free_address, set_up, site, terminate, worker_token},
+    unless_interrupted,
 };
 
 /// The shortest time a request may wait for people, in seconds.
-const SHORT_S: i64 = 10;
+pub const SHORT_S: i64 = 10;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How large a world is.
@@ -63,7 +64,7 @@ pub struct Worker {
     pub proxy: Proxy,
     pub folder: PathBuf,
     pub child: AsyncMutex<Option<Child>>,
-    starts: Mutex<Vec<u64>>,
+    lives: Mutex<Vec<Life>>,
 }
 
 /// Milliseconds since 1970, on the clock the database and the ledgers use too.
@@ -82,12 +83,10 @@ fn url_of(cluster: &Cluster) -> String {
     )
 }
 
-/// Kills a process at once.
-pub fn kill(pid: i32) {
-    if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-        // It may have ended in this moment.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-    }
+/// Kills a process at once; whether it was there.
+fn kill(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok())
 }
 
 async fn kill_child(child: &mut Option<Child>) {
@@ -124,7 +123,10 @@ impl World {
             server: AsyncMutex::new(None),
             data,
         };
-        world.begin().await?;
+        if let Err(why) = unless_interrupted(world.begin()).await {
+            world.stop(true).await;
+            return Err(why);
+        }
         Ok(world)
     }
 
@@ -160,7 +162,7 @@ impl World {
                 proxy,
                 folder,
                 child: AsyncMutex::new(None),
-                starts: Mutex::new(Vec::new()),
+                lives: Mutex::new(Vec::new()),
             };
             worker.start().await?;
             worker.demo = self.agent(id, "demo").await?;
@@ -214,12 +216,13 @@ impl World {
         Ok(command)
     }
 
-    /// Kills the server and starts it again after `down`.
-    pub async fn restart_server(&self, down: Duration) -> Result<()> {
-        let Ok(mut server) = self.server.try_lock() else { return Ok(()) };
+    /// Kills the server and starts it again after `down`; whether it was there to be killed.
+    pub async fn restart_server(&self, down: Duration) -> Result<bool> {
+        let Ok(mut server) = self.server.try_lock() else { return Ok(false) };
         kill_child(&mut server).await;
         tokio::time::sleep(down).await;
-        self.keep_server(server).await
+        self.keep_server(server).await?;
+        Ok(true)
     }
 
     /// Starts the server, again and again until it answers: its database may be away.
@@ -245,13 +248,14 @@ impl World {
         Err("the server did not come back".into())
     }
 
-    /// Takes the database away, as hard as asked for, and brings it back after `down`.
-    pub async fn restart_database(&self, end: DatabaseEnd, down: Duration) -> Result<()> {
-        let Ok(mut database) = self.database.try_lock() else { return Ok(()) };
-        let Some(cluster) = database.take() else { return Ok(()) };
+    /// Takes the database away, as hard as asked for, and brings it back after `down`;
+    /// whether it was there to be taken.
+    pub async fn restart_database(&self, end: DatabaseEnd, down: Duration) -> Result<bool> {
+        let Ok(mut database) = self.database.try_lock() else { return Ok(false) };
+        let Some(cluster) = database.take() else { return Ok(false) };
         match end {
             DatabaseEnd::Kill => {
-                if let Some(pid) = cluster.pid() {
+                if let Some(pid) = cluster.pid().and_then(|pid| u32::try_from(pid).ok()) {
                     kill(pid);
                 }
                 cluster.leave();
@@ -265,7 +269,7 @@ impl World {
                 tokio::time::sleep(down).await;
                 signal(rustix::process::Signal::CONT);
                 *database = Some(cluster);
-                return Ok(());
+                return Ok(true);
             }
         }
         tokio::time::sleep(down).await;
@@ -274,7 +278,7 @@ impl World {
             match cluster::open(Source::Private { data: self.data.clone() }, &|_| {}).await {
                 Ok(cluster) => {
                     *database = Some(cluster);
-                    return Ok(());
+                    return Ok(true);
                 }
                 Err(why) if began.elapsed() > PATIENCE => return Err(why.into()),
                 Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
@@ -282,31 +286,37 @@ impl World {
         }
     }
 
-    /// Everything that should run does: what ended by itself is started again. How many
-    /// workers had.
-    pub async fn keep(&self) -> Result<u64> {
-        let mut ended = 0;
+    /// Everything that should run does: what ended by itself is started again. What had.
+    pub async fn keep(&self) -> Result<Vec<String>> {
+        let mut ended = Vec::new();
         if let Ok(mut server) = self.server.try_lock() {
-            let gone = match server.as_mut() {
-                Some(child) => child.try_wait()?.is_some(),
-                None => true,
-            };
-            if gone {
+            let gone = gone(&mut server)?;
+            if let Some(how) = gone {
+                ended.push(format!("the server ended by itself ({how})"));
                 self.keep_server(server).await?;
             }
         }
         for worker in &self.workers {
             let Ok(mut child) = worker.child.try_lock() else { continue };
-            let gone = match child.as_mut() {
-                Some(child) => child.try_wait()?.is_some(),
-                None => true,
-            };
-            if gone {
-                ended += 1;
+            if let Some(how) = gone(&mut child)? {
+                ended.push(format!("the worker in {} ended by itself ({how})", worker.folder.display()));
+                worker.ended();
                 *child = Some(worker.spawn()?);
             }
         }
         Ok(ended)
+    }
+
+    /// Lines of the logs that tell of a panic.
+    pub fn panics(&self) -> Result<Vec<String>> {
+        let mut all = Vec::new();
+        let workers = self.workers.iter().map(|w| w.folder.join("worker.log"));
+        for log in workers.chain([self.data.join("server.log")]) {
+            let text = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
+            let panics = text.lines().filter(|line| line.contains("panicked"));
+            all.extend(panics.map(|line| format!("{}: {line}", log.display())));
+        }
+        Ok(all)
     }
 
     /// Ends everything in order and removes its folder, if it is not to be looked at.
@@ -317,8 +327,8 @@ impl World {
                 terminate(&mut child).await;
             }
             for held in holders(&worker.folder) {
-                kill(held.pid);
-                kill(held.holder);
+                held.kill_harness();
+                held.kill_holder();
             }
         }
         if let Some(mut child) = self.server.lock().await.take() {
@@ -336,8 +346,16 @@ impl World {
         }
     }
 
-    pub fn lives(&self) -> HashMap<Uuid, Vec<u64>> {
-        self.workers.iter().map(|w| (w.id, w.starts())).collect()
+    pub fn lives(&self) -> HashMap<Uuid, Vec<Life>> {
+        self.workers.iter().map(|w| (w.id, w.lives().clone())).collect()
+    }
+}
+
+/// How a process ended that should run.
+fn gone(child: &mut Option<Child>) -> Result<Option<String>> {
+    match child {
+        Some(child) => Ok(child.try_wait()?.map(|status| status.to_string())),
+        None => Ok(Some("it could not be started".to_owned())),
     }
 }
 
@@ -351,8 +369,15 @@ pub enum DatabaseEnd {
 }
 
 impl Worker {
-    fn starts(&self) -> Vec<u64> {
-        self.starts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn lives(&self) -> std::sync::MutexGuard<'_, Vec<Life>> {
+        locked(&self.lives)
+    }
+
+    /// Its life is over, or will be in a moment.
+    fn ended(&self) {
+        if let Some(life) = self.lives().last_mut() {
+            life.to.get_or_insert_with(now);
+        }
     }
 
     fn spawn(&self) -> Result<Child> {
@@ -379,7 +404,7 @@ impl Worker {
             .kill_on_drop(true)
             .spawn()?;
         // Noted after the start: what happens from here on cannot be of the life before.
-        self.starts.lock().unwrap_or_else(PoisonError::into_inner).push(now());
+        self.lives().push(Life { from: now(), to: None });
         Ok(child)
     }
 
@@ -388,51 +413,107 @@ impl Worker {
         Ok(())
     }
 
-    /// Kills it and starts it again after `down`.
-    pub async fn restart(&self, down: Duration) -> Result<()> {
-        let Ok(mut child) = self.child.try_lock() else { return Ok(()) };
+    /// Kills it and starts it again after `down`; whether it was there to be killed. Its
+    /// link may fall silent before: what is decided then waits for the next life.
+    pub async fn restart(&self, silent: Duration, down: Duration) -> Result<bool> {
+        let Ok(mut child) = self.child.try_lock() else { return Ok(false) };
+        if !silent.is_zero() {
+            self.proxy.hold(silent, true).await;
+        }
+        self.ended();
         kill_child(&mut child).await;
         tokio::time::sleep(down).await;
         *child = Some(self.spawn()?);
-        Ok(())
+        Ok(true)
     }
 
-    /// Stops it for a while, as a machine that sleeps does, and lets it go on.
-    pub async fn freeze(&self, time: Duration) {
-        let Ok(child) = self.child.try_lock() else { return };
+    /// Stops it for a while, as a machine that sleeps does, and lets it go on; whether it
+    /// was there to be stopped.
+    pub async fn freeze(&self, time: Duration) -> bool {
+        let Ok(child) = self.child.try_lock() else { return false };
         let pid = child.as_ref().and_then(Child::id).and_then(|p| i32::try_from(p).ok());
-        let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) else { return };
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::STOP);
+        let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) else { return false };
+        let stopped = rustix::process::kill_process(pid, rustix::process::Signal::STOP).is_ok();
         tokio::time::sleep(time).await;
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
+        stopped
     }
 }
 
-/// A harness with its holder, as the holder describes itself.
+/// A harness with its holder, as the holder describes itself. The description may be
+/// older than the processes: nothing is signalled by a number that went to another.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     pub incarnation: Uuid,
-    pub holder: i32,
-    pub pid: i32,
+    pub holder: u32,
+    pid: u32,
+    /// When the kernel started the harness.
+    started: Option<u64>,
+}
+
+impl Held {
+    /// Kills the harness; whether it was there.
+    pub fn kill_harness(&self) -> bool {
+        let is_it = self.started.is_some() && started_at(self.pid) == self.started;
+        is_it && kill(self.pid)
+    }
+
+    /// Kills the holder; whether it was there.
+    pub fn kill_holder(&self) -> bool {
+        let program = std::fs::read_link(format!("/proc/{}/exe", self.holder));
+        let worker = beside("countersign-worker").and_then(|path| Ok(path.canonicalize()?));
+        let is_it = matches!((program, worker), (Ok(program), Ok(worker)) if program == worker);
+        is_it && kill(self.holder)
+    }
+}
+
+/// When the kernel started a process, in its ticks.
+fn started_at(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the name in brackets and may hold anything.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// Every holder that a worker's folder knows of.
 pub fn holders(worker: &Path) -> Vec<Held> {
-    let mut all = Vec::new();
     let folders = |path: &Path| {
         std::fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path()).collect::<Vec<_>>()
     };
-    for session in folders(&worker.join("data/sessions")) {
-        for process in folders(&session) {
-            let Ok(bytes) = std::fs::read(process.join("holder.json")) else { continue };
-            let Ok(held) = serde_json::from_slice::<serde_json::Value>(&bytes) else { continue };
-            let number = |name: &str| held[name].as_i64().and_then(|n| i32::try_from(n).ok());
-            if let (Some(incarnation), Some(holder), Some(pid)) =
-                (held["incarnation"].as_str().and_then(|i| i.parse().ok()), number("holder"), number("pid"))
-            {
-                all.push(Held { incarnation, holder, pid });
-            }
-        }
+    let processes = folders(&worker.join("data/sessions")).into_iter().flat_map(|session| folders(&session));
+    processes.filter_map(|process| held(&std::fs::read(process.join("holder.json")).ok()?)).collect()
+}
+
+fn held(described: &[u8]) -> Option<Held> {
+    let held: serde_json::Value = serde_json::from_slice(described).ok()?;
+    let number = |name: &str| held[name].as_u64().and_then(|n| u32::try_from(n).ok());
+    Some(Held {
+        incarnation: held["incarnation"].as_str()?.parse().ok()?,
+        holder: number("holder")?,
+        pid: number("pid")?,
+        started: held["started"].as_u64(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_process_that_was_described_is_killed() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let described = |started: Option<u64>| {
+            let text = serde_json::json!({"incarnation": Uuid::nil(), "socket": "/s", "holder": child.id(),
+                                          "pid": child.id(), "started": started});
+            held(text.to_string().as_bytes()).unwrap()
+        };
+        let started = started_at(child.id());
+        let (other, none, right) = (described(started.map(|s| s + 1)), described(None), described(started));
+        assert!(!other.kill_harness() && !none.kill_harness());
+        // Its number went to a program that is no worker.
+        assert!(!right.kill_holder());
+        assert!(child.try_wait().unwrap().is_none());
+        assert!(right.kill_harness());
+        child.wait().unwrap();
+        assert!(!right.kill_harness());
     }
-    all
 }

@@ -226,7 +226,12 @@ fn a_prompt_queued_when_a_turn_is_interrupted_begins_the_next_turn_at_once() {
 
 #[test]
 fn it_dies_where_it_is_told_to() {
-    for (moment, lines) in [("before", 0), ("asked", 0), ("answered", 0), ("effect", 1)] {
+    for (moment, became) in [
+        ("before", &["died"][..]),
+        ("asked", &["died"]),
+        ("answered", &["died"]),
+        ("effect", &["ran", "died"]),
+    ] {
         let mut claude = Claude::start(&folder(), &[]);
         claude.prompt(&format!(r#"[{{"ask":{{"command":"x","die":["{moment}","kill"]}}}}]"#));
         if moment != "before" {
@@ -236,9 +241,17 @@ fn it_dies_where_it_is_told_to() {
             }
         }
         assert_eq!(claude.child.wait().unwrap().code(), None, "{moment}");
-        assert_eq!(claude.book().len(), lines, "{moment}");
+        let book: Vec<String> = claude.book().into_iter().map(|(became, _)| became).collect();
+        assert_eq!(book, became, "{moment}");
         claude.status();
     }
+    // What else was open is named too.
+    let mut claude = Claude::start(&folder(), &[]);
+    claude.prompt(r#"[{"asks":[{"command":"open"},{"command":"x","die":["asked","kill"]}]}]"#);
+    claude.child.wait().unwrap();
+    let inputs: Vec<String> = claude.book().into_iter().map(|(_, input)| input).collect();
+    assert_eq!(inputs, [r#"{"command":"open"}"#, r#"{"command":"x"}"#]);
+    claude.status();
     let mut claude = Claude::start(&folder(), &[]);
     claude.prompt(r#"[{"die":3}]"#);
     assert_eq!(claude.status(), Some(3));

@@ -2,6 +2,7 @@
 
 mod access;
 mod answers;
+mod held;
 mod pausing;
 mod place;
 mod queue;

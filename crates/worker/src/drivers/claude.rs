@@ -40,7 +40,8 @@ const QUESTION: &str = "AskUserQuestion";
 /// Allowing it leaves plan mode.
 const PLAN: &str = "ExitPlanMode";
 const UNREADABLE: &str = "This request could not be read, so nobody was asked.";
-/// The mode a person may grant until the process ends: it still asks for commands.
+/// The mode a person may grant until the process ends. It still asks for commands, save
+/// those that only move files of its folders: `mkdir`, `touch`, `rm`, `mv`, `cp`, `sed`.
 const EDITS: &str = "acceptEdits";
 /// The part of an edited input that the model is told.
 const TOLD_MAX: usize = 16 * 1024;
@@ -81,6 +82,12 @@ pub struct Claude {
     /// Lines to the model that it has not taken up yet, by id.
     #[serde(default)]
     untold: Vec<String>,
+    /// A turn goes on, as far as was told.
+    #[serde(default)]
+    working: bool,
+    /// The prompt, while a turn goes on that began without one.
+    #[serde(default)]
+    behind: Option<String>,
     /// The endpoint did not accept the account, in its words.
     #[serde(default)]
     signed_out: bool,
@@ -213,6 +220,8 @@ impl Claude {
             background: Vec::new(),
             left_to_background: false,
             untold: Vec::new(),
+            working: false,
+            behind: None,
             signed_out: false,
             initialized: 0,
             ready: false,
@@ -268,6 +277,7 @@ impl Claude {
         self.prompted = true;
         self.result = None;
         self.left_to_background = false;
+        self.behind = self.working.then(|| run.to_string());
         message(&run.to_string(), text)
     }
 
@@ -282,6 +292,7 @@ impl Claude {
 
     pub fn cancel(&mut self, run: RunId) -> Vec<String> {
         self.untold.clear();
+        self.behind = None;
         vec![interrupt(run)]
     }
 
@@ -338,8 +349,8 @@ impl Claude {
                 .collect(),
             ("control_response", _) => line.response.map_or_else(Vec::new, |r| self.response(r)),
             ("command_lifecycle", _) => {
-                if let Some(id) = line.command_uuid.filter(|_| line.state.as_deref() == Some("completed")) {
-                    self.untold.retain(|untold| *untold != id);
+                if let Some(id) = line.command_uuid {
+                    self.taken_up(&id, line.state.as_deref().unwrap_or_default());
                 }
                 Vec::new()
             }
@@ -409,6 +420,7 @@ impl Claude {
                 OLDEST.0, OLDEST.1, OLDEST.2
             ))];
         };
+        self.working = body["session_state"] != "idle";
         let mode = body["current_permission_mode"].as_str().unwrap_or_default();
         let mut steps = self.reported_mode(mode);
         if matches!(steps[..], [Step::Fatal(_)]) {
@@ -481,7 +493,11 @@ impl Claude {
                     mode => self.reported_mode(mode.as_str().unwrap_or_default()),
                 }
             }
-            "session_state_changed" if self.prompted => self.state(line["state"] == "idle"),
+            "session_state_changed" => {
+                let idle = line["state"] == "idle";
+                self.working = !idle;
+                if self.prompted { self.state(idle) } else { Vec::new() }
+            }
             "background_tasks_changed" => {
                 let tasks = line["tasks"].as_array().map_or(&[][..], Vec::as_slice);
                 let named = |task: &Value| {
@@ -516,6 +532,17 @@ impl Claude {
         }
     }
 
+    /// A line to the model is taken up, or was.
+    fn taken_up(&mut self, id: &str, state: &str) {
+        if state == "completed" || state == "cancelled" {
+            self.untold.retain(|untold| untold != id);
+        }
+        if state != "queued" && self.behind.take_if(|prompt| prompt == id).is_some() && state == "started" {
+            // Whatever result there was is that of the turn before.
+            self.result = None;
+        }
+    }
+
     /// The session is idle, or works.
     fn state(&mut self, idle: bool) -> Vec<Step> {
         if !idle {
@@ -527,7 +554,8 @@ impl Claude {
         }
         // Idle before any result is from before the prompt was taken up; idle with words
         // to the model under way is from before those.
-        let Some((status, detail)) = self.result.clone().filter(|_| self.untold.is_empty()) else {
+        let awaits = !self.untold.is_empty() || self.behind.is_some();
+        let Some((status, detail)) = self.result.clone().filter(|_| !awaits) else {
             return Vec::new();
         };
         if self.background.is_empty() {
@@ -584,9 +612,11 @@ impl Claude {
         let Ok(message) = serde_json::from_str::<Message<'_>>(message.get()) else {
             return vec![unreadable()];
         };
-        // A plain text is the prompt or a remark of the program itself, not the agent's.
-        let Ok(blocks) = serde_json::from_str::<Vec<Block<'_>>>(message.content.get()) else {
-            return Vec::new();
+        let content = whole_characters(message.content.get());
+        let Ok(blocks) = serde_json::from_str::<Vec<Block<'_>>>(&content) else {
+            // A plain text is the prompt or a remark of the program itself, not the agent's.
+            let is_text = content.starts_with('"');
+            return (!is_text).then(unreadable).into_iter().collect();
         };
         self.entering_plan |= blocks.iter().any(|b| b.name.as_deref() == Some("EnterPlanMode"));
         let sub_agent = sub_agent.map(|id| self.sub_agent(id).unwrap_or(id).to_owned());
@@ -610,6 +640,39 @@ impl Claude {
             }
             ("text", Block { text: Some(text), .. }) => said(text, sub_agent),
             _ => Vec::new(),
+        }
+    }
+}
+
+/// JSON in which each half of a character, as is left where output is cut in the middle
+/// of one, became a replacement character. Halves are no text, and a reader refuses the whole.
+fn whole_characters(json: &str) -> Cow<'_, str> {
+    let half = |from: usize| {
+        let unit = json.get(from..from + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(unit, 16).ok().filter(|unit| matches!(unit, 0xd800..=0xdfff))
+    };
+    let mut out: Option<String> = None;
+    let (mut at, mut kept) = (0, 0);
+    while let Some(found) = json[at..].find('\\') {
+        at += found;
+        match half(at) {
+            Some(0xd800..=0xdbff) if half(at + 6).is_some_and(|low| low >= 0xdc00) => at += 12,
+            Some(_) => {
+                let out = out.get_or_insert_default();
+                out.push_str(&json[kept..at]);
+                out.push_str("\\ufffd");
+                at += 6;
+                kept = at;
+            }
+            // The character after it stands for itself, or begins an escape of its own kind.
+            None => at += 1 + json[at + 1..].chars().next().map_or(0, char::len_utf8),
+        }
+    }
+    match out {
+        None => Cow::Borrowed(json),
+        Some(mut out) => {
+            out.push_str(&json[kept..]);
+            Cow::Owned(out)
         }
     }
 }
@@ -780,11 +843,18 @@ fn grant(suggestion: &Value) -> Option<Grant> {
             let folders = texts(&suggestion["directories"])?;
             let words = folders.iter().map(|f| action::marked(f)).collect::<Vec<_>>().join(" and ");
             let native = json!({"type": "addDirectories", "directories": folders, "destination": "session"});
-            (native, format!("Treat {words} as a folder it works in"))
+            (
+                native,
+                format!(
+                    "Treat {words} as a folder it works in, so that files there need no asking to be read"
+                ),
+            )
         }
         "setMode" if suggestion["mode"] == EDITS => (
             json!({"type": "setMode", "mode": EDITS, "destination": "session"}),
-            format!("Change files without asking (mode {EDITS}); commands still ask"),
+            format!(
+                "Change, move and delete files without asking, also by commands such as rm and mv; other commands still ask (mode {EDITS})"
+            ),
         ),
         _ => return None,
     };
@@ -914,6 +984,44 @@ mod tests {
         assert_eq!(claude.line(RESULT), []);
         assert_eq!(claude.line(IDLE), [Step::Idle { status: RunStatus::Completed, detail: None }]);
         assert_eq!(claude.line(IDLE), []);
+    }
+
+    #[test]
+    fn a_turn_that_began_by_itself_does_not_end_the_next_run() {
+        let mut claude = ready();
+        let works = IDLE.replace("idle", "running");
+        claude.line(&works);
+        let run = RunId(uuid::Uuid::nil());
+        claude.prompt(run, "hi");
+        assert_eq!([claude.line(RESULT), claude.line(IDLE)], [[], []]);
+        let of = |state: &str| {
+            format!(r#"{{"type":"command_lifecycle","command_uuid":"{}","state":"{state}"}}"#, run.0)
+        };
+        claude.line(&of("queued"));
+        assert_eq!(claude.line(IDLE), []);
+        claude.line(&of("started"));
+        assert_eq!(claude.line(IDLE), []);
+        claude.line(RESULT);
+        assert_eq!(claude.line(IDLE), [Step::Idle { status: RunStatus::Completed, detail: None }]);
+    }
+
+    #[test]
+    fn half_a_character_in_a_result_hides_nothing() {
+        for (json, whole) in [
+            (r#""a\ud83d\ude00b""#, r#""a\ud83d\ude00b""#),
+            (r#""a\ud83d""#, r#""a\ufffd""#),
+            (r#""\ud83d\ud83d\ude00""#, r#""\ufffd\ud83d\ude00""#),
+            (r#""\ude00 \\ud83d \"""#, r#""\ufffd \\ud83d \"""#),
+        ] {
+            assert_eq!(whole_characters(json), whole);
+            assert!(serde_json::from_str::<Value>(&whole_characters(json)).is_ok());
+        }
+        let line = r#"{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"cut \ud83d","is_error":false}]}}"#;
+        assert!(
+            matches!(&ready().line(line)[..], [Step::Event(EventBody::Returned { output, .. })] if output == "cut \u{fffd}")
+        );
+        let odd = r#"{"type":"user","message":{"role":"user","content":{"type":"tool_result"}}}"#;
+        assert_eq!(ready().line(odd), [unreadable()]);
     }
 
     #[test]

@@ -195,7 +195,7 @@ async fn run(launch: Launch) -> io::Result<()> {
     tokio::spawn(feed(Arc::clone(&shared), stdin, inputs));
     let reading = tokio::spawn(read_lines(Arc::clone(&shared), stdout));
     let tail = Arc::clone(&shared);
-    tokio::spawn(async move {
+    let last_words = tokio::spawn(async move {
         let mut buffer = [0; 4096];
         while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
             let mut inner = tail.lock();
@@ -209,6 +209,8 @@ async fn run(launch: Launch) -> io::Result<()> {
         status = child.wait() => {
             // A full spool keeps the last lines in the pipe: wait as long as a worker may need.
             finish_reading(&shared, reading).await;
+            // What it started may hold this pipe too.
+            let _ = timeout(DRAIN, last_words).await;
             let status = status?;
             let mut inner = shared.lock();
             let stderr = String::from_utf8_lossy(&inner.stderr).into_owned();
@@ -262,11 +264,40 @@ fn prepare(launch: &Launch) -> Result<(Child, UnixListener, Spool), String> {
     Ok((child, listener, spool))
 }
 
-/// The kernel's start time of a process, from `/proc`.
+/// Ends the holder that describes itself in `folder`, with its harness, and removes the
+/// folder. For processes nobody knows of: nothing was ever handed to them.
+pub fn end(folder: &Path) {
+    let described = std::fs::read(folder.join("holder.json")).ok();
+    if let Some(held) = described.and_then(|b| serde_json::from_slice::<Held>(&b).ok())
+        && held.runs()
+    {
+        // The harness first, by its group: what it started goes with it.
+        kill(held.pid);
+        let holder = i32::try_from(held.holder).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(holder) = holder {
+            let _ = rustix::process::kill_process(holder, rustix::process::Signal::KILL);
+        }
+        let _ = std::fs::remove_file(&held.socket);
+    }
+    // What cannot be removed is only litter.
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+impl Held {
+    /// Whether the harness is there, as far as the machine tells (Linux does).
+    pub fn runs(&self) -> bool {
+        self.started.is_some() && started_at(self.pid) == self.started
+    }
+}
+
+/// The kernel's start time of a process, from `/proc`. One that has ended has none, though
+/// nobody may ever reap it, as in a container without an init.
 fn started_at(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the name in brackets and may hold anything.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let mut rest = stat.rsplit_once(')')?.1.split_whitespace();
+    let ended = matches!(rest.next()?, "Z" | "X");
+    rest.nth(18)?.parse().ok().filter(|_| !ended)
 }
 
 fn kill(pid: u32) {

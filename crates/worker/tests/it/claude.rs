@@ -1,15 +1,16 @@
 //! The same with the real Claude Code against a scripted endpoint. Needs `CLAUDE_BIN`
 //! and says loudly when it is not there.
 
-use std::{io::Write as _, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use domain::{event::EventBody, run::RunStatus};
 use link::message::{CancelOutcome, EffectKind, ResolveOutcome};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
     endpoint::Endpoint,
+    process::kill,
     world::{World, approve, reject},
 };
 
@@ -24,11 +25,7 @@ pub async fn world() -> Option<World> {
 pub async fn world_of(endpoint: &Endpoint, vars: &[(&str, String)]) -> Option<World> {
     let bin = std::env::var("CLAUDE_BIN").ok().filter(|p| Path::new(p).is_file());
     let Some(bin) = bin else {
-        // Straight to the stream: the test harness swallows the macros' output.
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED: CLAUDE_BIN names no program, so Claude Code was not tested here."
-        );
+        crate::skipped("CLAUDE_BIN names no program, so Claude Code was not tested here");
         return None;
     };
     let home = std::env::temp_dir().join(format!("cs-claude-home-{}", uuid::Uuid::new_v4().simple()));
@@ -141,6 +138,8 @@ async fn a_refusal_with_stop_gives_the_words_and_ends_the_run() {
     answer.stop = true;
     assert_eq!(world.resolve(&asked, answer).await.outcome, ResolveOutcome::Applied);
     assert_eq!(world.ended(run).await.0, RunStatus::Cancelled);
+    // Not the words of an interrupt, as a call may have got that the model made after it.
+    assert_eq!(output(&world)[0], ("Stop here.".to_owned(), true));
     assert_eq!((world.file("x"), world.file("y")), (None, None));
 }
 
@@ -174,8 +173,7 @@ async fn a_killed_program_retires_its_request_and_the_next_prompt_resumes() {
     world.ended(first).await;
     let run = world.begin(&appending(&world, &["x"])).await;
     let asked = world.request(0).await;
-    let process = Pid::from_raw(world.pid(run).await.cast_signed()).unwrap();
-    kill_process(process, Signal::KILL).unwrap();
+    kill(world.pid(run).await);
     let withdrawn = world.server.see("a withdrawal", |s| s.withdrawn.first().cloned()).await;
     assert!(withdrawn.execution_gone);
     assert_eq!(world.ended(run).await.0, RunStatus::Error);

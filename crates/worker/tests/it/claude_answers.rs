@@ -112,6 +112,19 @@ async fn a_mode_granted_by_a_person_lasts_over_runs_of_the_process() {
     assert!(["a", "b", "c"].iter().all(|name| world.file(name).is_some()));
     assert_eq!(world.server.seen.lock().unwrap().requests.len(), 1);
     assert!(modes(&world).contains(&"acceptEdits".to_owned()));
+    // As the words of the grant say: files are moved and deleted too, other commands ask.
+    let words = &grant(&asked.0, "acceptEdits").words;
+    assert!(words.contains("move and delete") && words.contains("other commands still ask"), "{words}");
+    let last = world
+        .begin(&script(
+            &json!([[bash("mv a moved")], [bash("rm b")], [bash("sh -c 'echo 1 > n'")], [{"text": "end"}]]),
+        ))
+        .await;
+    let other = world.request(1).await;
+    assert!(String::from_utf8_lossy(&other.0.input.0).contains("sh -c"));
+    assert_eq!((world.file("a"), world.file("b"), world.file("moved").as_deref()), (None, None, Some("x")));
+    world.resolve(&other, approve(None)).await;
+    assert_eq!(world.ended(last).await, (RunStatus::Completed, None));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! The life of a real Claude Code process: sub-agents, work in the background, idleness,
 //! retries.
 
-use std::time::Duration;
+use std::{process::Command, time::Duration};
 
 use domain::{event::EventBody, run::RunStatus};
 use link::message::{Finish, ResolveOutcome};
@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use crate::{
     claude::{world, world_of},
     endpoint::Endpoint,
+    lines,
+    process::{ends, lives},
     server::Seen,
     world::{approve, reject},
 };
@@ -67,12 +69,19 @@ async fn a_sub_agent_in_the_background_asks_after_the_result_and_the_run_is_stil
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_in_the_background_keeps_the_run_until_it_ends() {
     let Some(world) = world().await else { return };
-    let command = json!({"tool": "Bash", "input": {"command": "sleep 2; touch late", "description": "build it", "run_in_background": true}});
+    // It goes on until somebody writes into the pipe.
+    let gate = world.folder.join("work/gate");
+    assert!(Command::new("mkfifo").arg(&gate).status().unwrap().success());
+    let command = json!({"tool": "Bash", "input": {"command": "read line < gate; touch late", "description": "build it", "run_in_background": true}});
     let run = world.begin(&script(&json!([[command], [{"text": "end"}]]))).await;
     world.resolve(&world.request(0).await, approve(None)).await;
     let told = world.server.see("work in the background", |s| in_background(s).first().cloned()).await;
     assert_eq!(told, ["build it"]);
-    assert!(world.file("late").is_none());
+    world.server.see("the last words", |s| s.said().contains("end").then_some(())).await;
+    // Longer than a run waits for a turn that begins by itself.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(world.file("late").is_none() && world.journaled().run.is_some());
+    tokio::task::spawn_blocking(move || std::fs::write(gate, "go\n").unwrap()).await.unwrap();
     assert_eq!(world.ended(run).await, (RunStatus::Completed, None));
     assert!(world.file("late").is_some());
 }
@@ -109,14 +118,7 @@ async fn an_idle_process_is_ended_and_the_next_message_takes_its_conversation_up
     let first = world.begin("Remember the word heron. SCRIPT:[[{\"text\":\"hi\"}]]").await;
     assert_eq!(world.ended(first).await, (RunStatus::Completed, None));
     let process = world.pid(first).await;
-    let place = format!("/proc/{process}");
-    for _ in 0..400 {
-        if !std::path::Path::new(&place).exists() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(25)).await;
-    }
-    assert!(!std::path::Path::new(&place).exists(), "the process is still there");
+    ends(process).await;
     let next = world.begin("SCRIPT:[[{\"text\":\"again\"}]]").await;
     assert_eq!(world.ended(next).await, (RunStatus::Completed, None));
     assert_ne!(world.pid(next).await, process);
@@ -134,6 +136,32 @@ async fn a_paused_process_is_not_idle() {
     assert_eq!(world.resolve(&asked, approve(None)).await.outcome, ResolveOutcome::Applied);
     assert_eq!(world.ended(run).await, (RunStatus::Completed, None));
     assert!(world.file("x").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_with_work_in_the_background_is_not_idle() {
+    let mut world = lines::claude_without_worker(
+        r#"tasks() { echo '{"type":"system","subtype":"background_tasks_changed","tasks":['$1']}'; }
+tasks '{"task_id":"b","task_type":"local_bash","description":"serve"}'
+idle
+while [ ! -e over ]; do sleep 0.05; done
+tasks
+while read -r line; do case "$line" in *end_session*) exit ;; esac; done"#,
+    )
+    .await;
+    world.env.push(("COUNTERSIGN_IDLE_MINUTES".to_owned(), "0.005".to_owned()));
+    world.start().await;
+    let run = world.begin("go").await;
+    let process = world.pid(run).await;
+    world.server.see("work in the background", |s| in_background(s).first().cloned()).await;
+    let finish = Finish { key: world.session, epoch: world.server.epoch(), run };
+    world.server.call(&finish).await.unwrap();
+    assert_eq!(world.ended(run).await, (RunStatus::Completed, None));
+    // Ten times as long as it may be idle.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(lives(process), "it was ended with work in the background");
+    std::fs::write(world.folder.join("work/over"), "").unwrap();
+    ends(process).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,20 +6,21 @@ use crate::{
 };
 
 async fn cut(agent: Agent, course: Course, at: fn(u32) -> Cut) {
+    if !agent.is_there() {
+        return;
+    }
     let cuts = until_over(async |n| {
         let label = format!("{agent:?}, {course:?}, cut {:?}", at(n));
-        let mut dialogue = Dialogue::new(agent, course, label).await?;
+        let mut dialogue = Dialogue::new(agent, course, label).await;
         dialogue.world.server.set(|seen| seen.cut = Some(at(n)));
         dialogue.world.spawn(&[]);
         dialogue.play().await;
         dialogue.holds();
         assert_eq!(dialogue.deaths, 0);
-        let was_cut = dialogue.world.server.seen.lock().unwrap().cut.is_none();
-        Some(was_cut)
+        dialogue.world.server.seen.lock().unwrap().cut.is_none()
     })
     .await;
-    let skipped = agent == Agent::Claude && cuts == 0;
-    assert!(cuts >= 6 || skipped, "{agent:?}, {course:?}: only {cuts} cuts");
+    assert!(cuts >= 6, "{agent:?}, {course:?}: only {cuts} cuts");
 }
 
 macro_rules! cut {

@@ -5,23 +5,16 @@ use link::{
     frame::close,
     message::{CancelOutcome, Close, EffectKind, PromptOutcome, ResolveOutcome, Verdict},
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use uuid::Uuid;
 
-use crate::world::{World, approve, reject};
+use crate::{
+    process::{ends, kill, lives, parent},
+    world::{World, approve, reject},
+};
 
 const ALLOW: Option<&str> = Some("allow-once");
 const REJECT: Option<&str> = Some("reject-once");
-
-fn pid(raw: u32) -> Pid {
-    Pid::from_raw(raw.cast_signed()).unwrap()
-}
-
-/// Whether a process runs; one that only waits to be reaped does not.
-pub fn lives(raw: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{raw}/stat"))
-        .is_ok_and(|stat| !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approved_write_happens_once_and_a_second_resolve_changes_nothing() {
@@ -176,7 +169,7 @@ async fn a_killed_harness_withdraws_its_request_and_a_late_approve_finds_nothing
     let world = World::demo().await;
     let run = world.begin("Buy milk").await;
     let asked = world.request(0).await;
-    kill_process(pid(world.pid(run).await), Signal::KILL).unwrap();
+    kill(world.pid(run).await);
     let withdrawn = world.server.see("a withdrawal", |s| s.withdrawn.first().cloned()).await;
     assert_eq!(withdrawn.request_key, asked.0.request_key);
     assert!(withdrawn.execution_gone);
@@ -203,7 +196,7 @@ async fn a_harness_that_dies_while_the_worker_is_away_is_reported_by_the_next_on
     let asked = world.request(0).await;
     let process = world.pid(run).await;
     world.kill().await;
-    kill_process(pid(process), Signal::KILL).unwrap();
+    kill(process);
     world.start().await;
     let withdrawn = world.server.see("a withdrawal", |s| s.withdrawn.first().cloned()).await;
     assert!(withdrawn.execution_gone && withdrawn.request_key == asked.0.request_key);
@@ -216,12 +209,10 @@ async fn a_harness_dies_with_its_holder() {
     let run = world.begin("Buy milk").await;
     world.request(0).await;
     let process = world.pid(run).await;
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    let parent = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kill_process(pid(parent), Signal::KILL).unwrap();
+    kill(parent(process));
     assert_eq!(world.ended(run).await.0, RunStatus::Error);
+    ends(process).await;
     assert_eq!(world.file("notes.txt"), None);
-    assert!(!lives(process));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -291,8 +282,11 @@ async fn a_request_is_kept_while_the_link_is_away_and_stored_afterwards() {
     world.server.set(|s| s.refuse_to_store = true);
     let run = world.begin("Buy milk").await;
     world.pid(run).await;
+    world.server.see("a request that is not taken", |s| (s.not_taken > 0).then_some(())).await;
     world.server.set(|s| s.refuse_links = true);
     world.server.cut(0);
+    world.server.see("links that are refused", |s| (s.links_refused > 1).then_some(())).await;
+    assert_eq!((world.server.epoch(), world.file("notes.txt")), (0, None));
     world.server.set(|s| s.refuse_links = false);
     world.linked(2).await;
     world.server.set(|s| s.refuse_to_store = false);
@@ -372,7 +366,7 @@ async fn a_session_the_server_does_not_know_is_ended_and_forgotten() {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     assert!(!folder.exists());
-    assert!(!lives(process));
+    ends(process).await;
     assert_eq!(world.file("notes.txt"), None);
 }
 

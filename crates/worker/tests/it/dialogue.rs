@@ -11,6 +11,7 @@ use domain::{event::EventBody, id::RunId, run::RunStatus};
 use futures::{StreamExt as _, stream};
 use link::message::{Cancel, EffectKind, PromptOutcome, Resolve, ResolveOutcome};
 use uuid::Uuid;
+use worker::journal::{End, Prompted, State};
 
 use crate::world::{World, approve, reject};
 
@@ -32,6 +33,13 @@ pub enum Agent {
     Claude,
 }
 
+impl Agent {
+    /// Whether it can be talked with here; says so where it cannot.
+    pub fn is_there(self) -> bool {
+        self == Self::Shell || double().is_some()
+    }
+}
+
 pub struct Dialogue {
     pub world: World,
     agent: Agent,
@@ -43,9 +51,16 @@ pub struct Dialogue {
     pub dies_again: Option<String>,
     /// How often the worker died.
     pub deaths: u32,
+    /// The harness is killed too when the worker has died, before the next one starts.
+    pub harness_dies: bool,
+    /// What the dead worker's journal came to then.
+    left: Option<State>,
     run: RunId,
     outcome: Option<ResolveOutcome>,
 }
+
+/// What is said with a refusal.
+const WORDS: &str = "Not this.";
 
 /// How long one dialogue may take, deaths and all.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -62,13 +77,13 @@ while read -r line; do
       answered=1
       case "$line" in
         *'"optionId":"a"'*) echo ran >> effects; result c7; OVER ;;
-        *'"optionId":"r"'*) echo refused >> refusals; result c7; OVER ;;
+        *'"optionId":"r"'*) echo refused >> refusals; refused c7; OVER ;;
       esac ;;
   esac
 done"#;
 
 /// The double of Claude Code, where it was built.
-fn double() -> Option<PathBuf> {
+pub fn double() -> Option<PathBuf> {
     let path =
         PathBuf::from(env!("CARGO_BIN_EXE_countersign-worker")).with_file_name("countersign-scripted-claude");
     if path.is_file() {
@@ -78,9 +93,19 @@ fn double() -> Option<PathBuf> {
     None
 }
 
+/// A world with the double of Claude Code, which is there, and without a worker.
+pub async fn claude() -> World {
+    let double = double().expect("the double is there");
+    let env = vec![("CLAUDE_BIN".to_owned(), double.display().to_string())];
+    let mut world = World::without_worker("claude", "default", env).await;
+    let home = world.folder.join("home").display().to_string();
+    world.env.push(("CLAUDE_CONFIG_DIR".to_owned(), home));
+    world
+}
+
 impl Dialogue {
-    /// A dialogue whose worker is not started yet; nothing where the agent is not there.
-    pub async fn new(agent: Agent, course: Course, label: String) -> Option<Self> {
+    /// A dialogue whose worker is not started yet, with an agent that is there.
+    pub async fn new(agent: Agent, course: Course, label: String) -> Self {
         let stops = course == Course::RejectAndStop;
         let (world, text) = match agent {
             Agent::Shell => {
@@ -88,11 +113,7 @@ impl Dialogue {
                 (World::scripted_without_worker(&script).await, "go".to_owned())
             }
             Agent::Claude => {
-                let env = [("CLAUDE_BIN", double()?.display().to_string())];
-                let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
-                let mut world = World::without_worker("claude", "default", env).await;
-                let home = world.folder.join("home").display().to_string();
-                world.env.push(("CLAUDE_CONFIG_DIR".to_owned(), home));
+                let world = claude().await;
                 let ledger = world.folder.join("work/ledger").display().to_string();
                 let rest = if stops { r#",{"wait":60000}"# } else { "" };
                 let text =
@@ -100,13 +121,24 @@ impl Dialogue {
                 (world, text)
             }
         };
-        let run = RunId(Uuid::now_v7());
-        Some(Self { world, agent, course, text, label, dies_again: None, deaths: 0, run, outcome: None })
+        Self {
+            world,
+            agent,
+            course,
+            text,
+            label,
+            dies_again: None,
+            deaths: 0,
+            harness_dies: false,
+            left: None,
+            run: RunId(Uuid::now_v7()),
+            outcome: None,
+        }
     }
 
     fn decision(&self, asked: &Asked) -> Resolve {
         let option = |id| (self.agent == Agent::Shell).then_some(id);
-        let words = (self.agent == Agent::Claude).then_some("Not this.");
+        let words = (self.agent == Agent::Claude).then_some(WORDS);
         let mut answer = match self.course {
             Course::Approve => approve(option("a")),
             _ => reject(option("r"), words),
@@ -123,6 +155,10 @@ impl Dialogue {
             assert!(Instant::now() < until, "{}: it does not end: {:#?}", self.label, self.seen());
             if self.world.has_died() {
                 self.deaths += 1;
+                if self.harness_dies && self.deaths == 1 {
+                    self.world.kill_holders().await;
+                    self.left = Some(self.world.journaled());
+                }
                 let again = self.dies_again.take().map(|at| ("COUNTERSIGN_TEST_DIE", at));
                 self.world.spawn(again.as_slice());
             }
@@ -206,18 +242,99 @@ impl Dialogue {
         }
     }
 
+    /// Refusals the agent has seen as such, in the person's words where it takes words.
+    fn refusals(&self) -> usize {
+        match self.agent {
+            Agent::Shell => self.count("refusals", ""),
+            Agent::Claude => self.count("ledger", &format!(r#""reason":"{WORDS}""#)),
+        }
+    }
+
+    /// How the run was said to have ended, each time that was said.
+    fn ends(&self) -> Vec<(RunStatus, Option<String>)> {
+        let seen = self.world.server.seen.lock().unwrap();
+        let ends = seen.events.iter().filter_map(|e| match &e.body {
+            EventBody::Ended { status, detail } => Some((*status, detail.clone())),
+            _ => None,
+        });
+        ends.collect()
+    }
+
+    /// How it ends where nothing of the agent dies.
+    const fn usual_end(&self) -> RunStatus {
+        match self.course {
+            Course::Approve | Course::Reject => RunStatus::Completed,
+            Course::Cancel | Course::RejectAndStop => RunStatus::Cancelled,
+        }
+    }
+
+    /// What must hold after a dialogue whose harness was killed together with its worker,
+    /// as that worker's journal says how far it had come. Gives what became of the request.
+    pub fn holds_though_gone(&self) -> Option<EffectKind> {
+        let nothing_handed_over = |left: &&State| {
+            left.over.is_empty() && left.run.as_ref().is_none_or(|r| r.prompted == Prompted::Accepted)
+        };
+        let Some(left) = self.left.as_ref().filter(|left| !nothing_handed_over(left)) else {
+            // A new process was given all of it.
+            self.holds();
+            return None;
+        };
+        let label = &self.label;
+        assert!(self.prompts() <= 1, "{label}: prompts handed over");
+        assert_eq!(self.processes(), 0, "{label}: processes of the agent");
+        assert_eq!(self.count("doubled", ""), 0, "{label}: answers given twice");
+        let may_run = self.course == Course::Approve;
+        assert!(self.effects() <= usize::from(may_run), "{label}: effects");
+        let status = match &left.run {
+            None => self.usual_end(),
+            Some(run) if run.cancelling => RunStatus::Cancelled,
+            Some(_) => RunStatus::Error,
+        };
+        let ends = self.ends();
+        assert!(matches!(&ends[..], [(only, _)] if *only == status), "{label}: {status:?}, {ends:?}");
+        let seen = self.world.server.seen.lock().unwrap();
+        let starts = seen.events.iter().filter(|e| matches!(e.body, EventBody::Started { .. })).count();
+        assert!(seen.gaps == 0 && starts <= 1, "{label}: {:#?}", seen.events);
+        assert!(seen.requests.len() <= 1, "{label}: requests shown");
+        let told: Vec<EffectKind> = seen.effects.iter().map(|(_, effect)| *effect).collect();
+        let given = self.outcome;
+        let Some(request) = left.requests.front() else {
+            assert!(seen.requests.is_empty() && told.is_empty(), "{label}: {told:?}");
+            assert_eq!(self.effects() + self.refusals(), 0, "{label}: answers given");
+            return None;
+        };
+        let expected = match (&request.intent, &request.end) {
+            (Some(_), None) => EffectKind::Unknown,
+            (Some(_), Some(End::Effect(effect))) => *effect,
+            (None, None | Some(End::Withdrawn { .. })) => {
+                assert_eq!(self.effects() + self.refusals(), 0, "{label}: answers given");
+                assert!(told.is_empty(), "{label}: {told:?}");
+                let gone = request.end.is_none();
+                let withdrawn = seen.withdrawn.iter().all(|w| w.execution_gone || !gone);
+                assert!(withdrawn && (seen.requests.is_empty() || !seen.withdrawn.is_empty()), "{label}");
+                assert!(given.is_none_or(|o| o == ResolveOutcome::NativeGone), "{label}: {given:?}");
+                return None;
+            }
+            (intent, end) => panic!("{label}: {intent:?}, {end:?}"),
+        };
+        assert!(!told.is_empty() && told.iter().all(|e| *e == expected), "{label}: {expected:?}, {told:?}");
+        assert!(seen.withdrawn.is_empty(), "{label}: {:?}", seen.withdrawn);
+        let settled = match given.unwrap() {
+            ResolveOutcome::Applied => true,
+            // It had reached the process, of which it was not known yet that it is gone.
+            ResolveOutcome::AlreadyApplied => request.applied || expected != EffectKind::Unknown,
+            ResolveOutcome::OutcomeUnknown => expected == EffectKind::Unknown,
+            _ => false,
+        };
+        assert!(settled, "{label}: {given:?}");
+        Some(expected)
+    }
+
     /// What must hold after a dialogue in which the harness itself was left alone.
     pub fn holds(&self) {
         let label = &self.label;
+        let ends = self.ends();
         let seen = self.world.server.seen.lock().unwrap();
-        let ends: Vec<_> = seen
-            .events
-            .iter()
-            .filter_map(|e| match &e.body {
-                EventBody::Ended { status, detail } => Some((*status, detail.clone())),
-                _ => None,
-            })
-            .collect();
         let starts = seen.events.iter().filter(|e| matches!(e.body, EventBody::Started { .. })).count();
         let alarms: Vec<_> =
             seen.events.iter().filter(|e| matches!(e.body, EventBody::Notice { alarm: true, .. })).collect();
@@ -230,13 +347,12 @@ impl Dialogue {
         assert!(alarms.is_empty(), "{label}: {alarms:?}");
         assert_eq!(self.count("doubled", ""), 0, "{label}: answers given twice");
         assert_eq!(self.processes(), 1, "{label}: processes of the agent");
-        let status = match self.course {
-            Course::Approve | Course::Reject => RunStatus::Completed,
-            Course::Cancel | Course::RejectAndStop => RunStatus::Cancelled,
-        };
-        assert_eq!(ends, [(status, None)], "{label}");
+        assert_eq!(ends, [(self.usual_end(), None)], "{label}");
         let effects = usize::from(self.course == Course::Approve);
         assert_eq!(self.effects(), effects, "{label}: effects");
+        // A refusal that stops the run is seen as one, before the run is stopped.
+        let refusals = usize::from(matches!(self.course, Course::Reject | Course::RejectAndStop));
+        assert_eq!(self.refusals(), refusals, "{label}: refusals");
         let told: Vec<EffectKind> = seen.effects.iter().map(|(_, effect)| *effect).collect();
         let expected = match self.course {
             Course::Approve => EffectKind::Ran,
@@ -260,17 +376,17 @@ pub type Asked = (link::message::PermissionRequest, domain::id::ApprovalId);
 
 /// Tries 1, 2, 3 and so on, some at a time, until nothing more happens: `once` says
 /// whether something did. Gives how often it did.
-pub async fn until_over<F: Future<Output = Option<bool>>>(once: impl Fn(u32) -> F) -> u32 {
+pub async fn until_over<F: Future<Output = bool>>(once: impl Fn(u32) -> F) -> u32 {
     const AT_A_TIME: u32 = 4;
     let (mut first, mut happened) = (1, 0);
     loop {
-        let tried: Vec<Option<bool>> = stream::iter(first..first + AT_A_TIME)
+        let tried: Vec<bool> = stream::iter(first..first + AT_A_TIME)
             .map(&once)
             .buffer_unordered(AT_A_TIME as usize)
             .collect()
             .await;
-        happened += u32::try_from(tried.iter().filter(|t| **t == Some(true)).count()).unwrap();
-        if tried.iter().any(|t| *t != Some(true)) {
+        happened += u32::try_from(tried.iter().filter(|t| **t).count()).unwrap();
+        if tried.contains(&false) {
             return happened;
         }
         first += AT_A_TIME;

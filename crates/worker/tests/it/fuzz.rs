@@ -94,6 +94,39 @@ fn the_frame_decoder_stands_anything() {
     fuzz(2000, bytes(), |Raw(bytes)| frame(&bytes));
 }
 
+/// What this process holds in memory, in kilobytes.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Run in a process of its own: what other tests hold would count too.
+#[test]
+#[ignore = "measured in a process of its own by the test below"]
+fn frames_one_after_another() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let strategy = changed(recorded(LINK));
+    let frames: Vec<Vec<u8>> =
+        (0..1000).map(|_| strategy.new_tree(&mut runner).unwrap().current().0).collect();
+    let all = || frames.iter().for_each(|bytes| frame(bytes));
+    all();
+    let before = resident();
+    (0..20).for_each(|_| all());
+    let after = resident();
+    assert!(after < before + 8 * 1024, "from {before} kB to {after} kB over 20,000 frames");
+}
+
+#[test]
+fn the_frame_decoder_does_not_grow_over_20_000_hostile_frames() {
+    let tests = std::env::current_exe().unwrap();
+    let mut alone = std::process::Command::new(tests);
+    alone.args(["--exact", "fuzz::frames_one_after_another", "--ignored"]);
+    let output = alone.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
 #[test]
 fn a_frame_over_the_limit_is_refused_before_it_is_read() {
     let long = format!(r#"{{"jsonrpc":"2.0","method":"x","params":"{}"}}"#, "x".repeat(MAX_FRAME));
@@ -392,7 +425,7 @@ fn the_holders_messages_are_stood_whatever_they_are() {
 
 /// The journal of a dialogue that was had.
 async fn journal() -> Vec<u8> {
-    let mut dialogue = Dialogue::new(Agent::Shell, Course::Approve, "recorded".to_owned()).await.unwrap();
+    let mut dialogue = Dialogue::new(Agent::Shell, Course::Approve, "recorded".to_owned()).await;
     dialogue.world.spawn(&[]);
     dialogue.play().await;
     let path = dialogue.world.data.join("sessions").join(dialogue.world.session.to_string());

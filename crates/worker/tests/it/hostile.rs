@@ -1,7 +1,10 @@
 //! Hostile input: random bytes, and recorded lines changed in their bytes and in their
 //! structure. `COUNTERSIGN_TEST_SEED` tries a failure again; every failure names its seed.
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
 
 use proptest::{
     collection::vec,
@@ -19,8 +22,8 @@ pub fn recorded(lines: &'static str) -> Vec<&'static str> {
     lines.lines().filter(|l| !l.is_empty()).collect()
 }
 
-/// Calls `check` with so many inputs, or as many as there is time for. A panic is shrunk
-/// and told with its seed.
+/// Calls `check` with so many inputs, or as many as there is time for, but not with fewer
+/// than a twentieth of them. A panic is shrunk and told with its seed.
 pub fn fuzz<S: Strategy>(cases: u32, inputs: S, check: impl Fn(S::Value)) {
     let set = std::env::var("COUNTERSIGN_TEST_SEED").ok();
     let seed = set.map_or_else(rand_seed, |text| text.parse().expect("a number"));
@@ -32,15 +35,18 @@ pub fn fuzz<S: Strategy>(cases: u32, inputs: S, check: impl Fn(S::Value)) {
         ..Config::default()
     };
     let until = Instant::now() + TIME;
+    let checked = Cell::new(0);
     let result = TestRunner::new(config).run(&inputs, |input| {
-        if Instant::now() < until {
+        if Instant::now() < until || checked.get() < cases / 20 {
             check(input);
+            checked.set(checked.get() + 1);
         }
         Ok::<(), TestCaseError>(())
     });
     if let Err(error) = result {
         panic!("with COUNTERSIGN_TEST_SEED={seed}: {error}");
     }
+    assert!(checked.get() >= cases / 20, "only {} of {cases} inputs were tried", checked.get());
 }
 
 fn rand_seed() -> u64 {

@@ -1,26 +1,21 @@
 //! Lines and requests as large as they may be, and larger.
 
-use domain::{event::EventBody, run::RunStatus};
+use domain::run::RunStatus;
 use link::message::{EffectKind, ResolveOutcome};
 use serde_json::Value;
 
-use crate::world::{World, approve};
+use crate::{
+    scripted::alarms,
+    world::{World, approve},
+};
 
 const LINE_MAX: usize = 8 * 1024 * 1024;
 /// The largest action, in bytes of its input.
 const ACTION_MAX: usize = 5 * 1024 * 1024;
 
-fn notices(world: &World) -> Vec<String> {
-    let seen = world.server.seen.lock().unwrap();
-    let all = seen.events.iter().filter_map(|e| match &e.body {
-        EventBody::Notice { text, alarm: true } => Some(text.clone()),
-        _ => None,
-    });
-    all.collect()
-}
-
 /// A Claude Code that goes on with `body` after the prompt. `can_use ID BYTES` asks for a
-/// command of so many characters; `idle` ends the turn.
+/// command of so many characters; `ran` and `refused` tell what became of a call; `idle`
+/// ends the turn.
 pub async fn claude(body: &str) -> World {
     let mut world = claude_without_worker(body).await;
     world.start().await;
@@ -36,7 +31,9 @@ can_use() {
   x $2
   printf '"},"tool_use_id":"t'$1'"}}\n'
 }
-ran() { echo '{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"'$1'","content":"ok"}]}}'; }
+became() { echo '{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"'$1'","content":"x","is_error":'$2'}]}}'; }
+ran() { became $1 false; }
+refused() { became $1 true; }
 take() { while read -r line; do case "$line" in *'"control_response"'*) echo "$line" >> answers; return ;; esac; done; }
 idle() {
   echo '{"type":"result","subtype":"success","is_error":false,"result":"ok"}'
@@ -75,7 +72,7 @@ async fn an_action_just_under_the_limit_arrives_whole_and_runs_as_it_was_asked()
     let answer: Value = serde_json::from_str(&world.file("answers").unwrap()).unwrap();
     assert_eq!(answer["response"]["response"]["behavior"], "allow");
     assert_eq!(answer["response"]["response"]["updatedInput"], input);
-    assert!(notices(&world).is_empty());
+    assert!(alarms(&world).is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,7 +100,7 @@ async fn a_request_in_a_line_too_long_to_keep_is_refused_by_the_id_it_begins_wit
     assert_eq!(first["response"]["request_id"], "big");
     assert_eq!(first["response"]["response"]["behavior"], "deny");
     assert!(first["response"]["response"]["message"].as_str().unwrap().contains("too large"));
-    let notices = notices(&world);
+    let notices = alarms(&world);
     assert!(matches!(&notices[..], [text] if text.contains("The request in it was refused.")), "{notices:?}");
 }
 
@@ -137,7 +134,7 @@ async fn a_line_of_8_mib_passes_and_one_byte_more_is_left_out_and_said() {
     let run = world.begin("go").await;
     assert_eq!(world.ended(run).await.0, RunStatus::Completed);
     assert_eq!(world.server.seen.lock().unwrap().said().len(), text);
-    let notices = notices(&world);
+    let notices = alarms(&world);
     let over = format!("a line of {} bytes", LINE_MAX + 1);
     assert!(matches!(&notices[..], [text] if text.contains(&over)), "{notices:?}");
     world.no_gap();

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::{
     lines,
+    process::lives,
     world::{World, reject},
 };
 
@@ -50,15 +51,11 @@ impl Drop for Disk {
     }
 }
 
-fn lives(pid: u32) -> bool {
-    PathBuf::from(format!("/proc/{pid}")).exists()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_ends_the_worker_and_the_agent_waits_for_the_next() {
     let Some(disk) = Disk::new() else { return };
     let mut world =
-        lines::claude_without_worker("can_use r 5; take; ran tr; idle; while take; do :; done").await;
+        lines::claude_without_worker("can_use r 5; take; refused tr; idle; while take; do :; done").await;
     world.data.clone_from(&disk.path);
     world.spawn_logged();
     world.linked(1).await;

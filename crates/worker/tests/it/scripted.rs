@@ -3,9 +3,12 @@
 use domain::{event::EventBody, run::RunStatus};
 use link::message::{EffectKind, ResolveOutcome};
 
-use crate::world::{World, approve};
+use crate::{
+    lines,
+    world::{World, approve},
+};
 
-fn alarms(world: &World) -> Vec<String> {
+pub fn alarms(world: &World) -> Vec<String> {
     let seen = world.server.seen.lock().unwrap();
     let alarms = seen.events.iter().filter_map(|e| match &e.body {
         EventBody::Notice { text, alarm: true } => Some(text.clone()),
@@ -70,6 +73,24 @@ async fn an_agent_that_changes_its_mode_is_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_claude_that_changes_its_mode_while_it_asks_is_stopped_and_not_answered() {
+    let changed = r#"{"type":"system","subtype":"status","status":null,"permissionMode":"acceptEdits"}"#;
+    let world = lines::claude(&format!("can_use r 5; echo '{changed}'; take; ran tr; idle; cat")).await;
+    let run = world.begin("go").await;
+    let (status, detail) = world.ended(run).await;
+    assert_eq!(status, RunStatus::Error);
+    assert!(detail.unwrap().contains("\"acceptEdits\""));
+    let asked = world.server.seen.lock().unwrap().requests.first().cloned();
+    if let Some(asked) = asked {
+        let withdrawn = world.server.see("a withdrawal", |s| s.withdrawn.first().cloned()).await;
+        assert!(withdrawn.execution_gone && withdrawn.request_key == asked.request_key);
+        let late = world.resolve(&world.request(0).await, approve(None)).await;
+        assert_eq!(late.outcome, ResolveOutcome::NativeGone);
+    }
+    assert_eq!(world.file("answers"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_action_too_large_to_show_is_refused_in_words_and_longer_lines_are_left_out() {
     let world = World::scripted(
         "big=$(head -c 6000000 /dev/zero | tr '\\0' x); ask 7 $big; take; head -c 9000000 /dev/zero | tr '\\0' x; echo; over; cat",
@@ -78,7 +99,7 @@ async fn an_action_too_large_to_show_is_refused_in_words_and_longer_lines_are_le
     let run = world.begin("go").await;
     assert_eq!(world.ended(run).await.0, RunStatus::Completed);
     let alarms = alarms(&world);
-    assert!(alarms[0].contains("more than can be shown"), "{alarms:?}");
+    assert!(alarms[0].contains("cannot be shown"), "{alarms:?}");
     assert!(alarms[1].contains("9000000 bytes"), "{alarms:?}");
     assert!(world.file("answers").unwrap().contains(r#""optionId":"r""#));
     assert!(world.server.seen.lock().unwrap().requests.is_empty());

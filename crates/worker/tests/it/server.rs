@@ -68,6 +68,10 @@ pub struct Seen {
     pub keep_acks: bool,
     pub verdict: Option<Verdict>,
     pub refuse_links: bool,
+    /// How often that was done.
+    pub links_refused: u32,
+    /// Requests that were not stored.
+    pub not_taken: u32,
     /// Where the next link is cut; gone once it was.
     pub cut: Option<Cut>,
     /// Frames taken and sent over all links.
@@ -123,7 +127,13 @@ impl Server {
         tokio::spawn(async move {
             let mut epoch = 0;
             while let Ok((stream, _)) = listener.accept().await {
-                if accepting.seen.lock().unwrap().refuse_links {
+                let refused = {
+                    let mut seen = accepting.seen.lock().unwrap();
+                    seen.links_refused += u32::from(seen.refuse_links);
+                    seen.refuse_links
+                };
+                if refused {
+                    accepting.changed.notify_waiters();
                     continue;
                 }
                 epoch += 1;
@@ -255,6 +265,7 @@ impl Server {
                 Frame::answer(id, Ok(welcome))
             }
             PermissionRequest::METHOD if seen.refuse_to_store => {
+                seen.not_taken += 1;
                 Frame::answer::<()>(id, Err(RpcError::new(UNAVAILABLE, "no")))
             }
             PermissionRequest::METHOD => {

@@ -1,4 +1,5 @@
-//! One real wait of 16 minutes for each driver: asked, left alone, then answered. Run with
+//! Requests that wait longer than they may, with nobody to answer; and one real wait of
+//! 16 minutes for each driver: asked, left alone, then answered. Run that with
 //!
 //! ```text
 //! cargo test -p worker --test it -- --ignored waits_16_minutes
@@ -15,8 +16,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     claude,
-    demo::lives,
-    dialogue::Asked,
+    dialogue::{self, Agent, Asked},
+    process::lives,
     world::{World, approve},
 };
 
@@ -57,6 +58,54 @@ async fn waits(mut world: World, text: &str, option: Option<&str>, file: &str, a
     assert_eq!((seen.requests.len(), seen.effects.len(), seen.hellos.len()), (1, 1, 1));
     drop(seen);
     world.no_gap();
+}
+
+/// Lets the time for answering pass, several times over, with the link away: first with
+/// this worker, then with one that finds the request in its journal.
+async fn is_never_answered_by_the_worker(mut world: World, text: &str, answers: &str) {
+    world.hitl_timeout_s = 1;
+    world.start().await;
+    let run = world.begin(text).await;
+    let asked = world.request(0).await;
+    let process = world.pid(run).await;
+    world.journals("that it is stored", |s| s.requests[0].approval.is_some()).await;
+    world.server.set(|seen| seen.refuse_links = true);
+    world.server.cut(0);
+    for life in 1..=2 {
+        sleep(Duration::from_secs(4)).await;
+        let left = world.journaled();
+        assert!(left.requests[0].is_open(), "life {life}: {:?}", left.requests[0].end);
+        assert!(left.run.is_some_and(|r| !r.cancelling && r.failed.is_none()), "life {life}: the run");
+        assert_eq!(world.file(answers), None, "life {life}");
+        assert!(lives(process), "life {life}: the agent is gone");
+        world.kill().await;
+        world.spawn(&[]);
+    }
+    world.server.set(|seen| seen.refuse_links = false);
+    world.linked(2).await;
+    assert_eq!(world.resolve(&asked, approve(None)).await.outcome, ResolveOutcome::Applied);
+    assert_eq!(world.effect(&asked.0.request_key).await, EffectKind::Ran);
+    assert_eq!(world.ended(run).await, (RunStatus::Completed, None));
+    assert_eq!(world.file(answers).unwrap().lines().count(), 1);
+    let seen = world.server.seen.lock().unwrap();
+    assert!(seen.withdrawn.is_empty() && seen.requests.len() == 1, "{:?}", seen.withdrawn);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_request_is_never_answered_by_the_worker_itself() {
+    let world = World::scripted_without_worker("ask 7 one; take; result c7; over; cat").await;
+    is_never_answered_by_the_worker(world, "go", "answers").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_request_of_claude_is_never_answered_by_the_worker_itself() {
+    if !Agent::Claude.is_there() {
+        return;
+    }
+    let world = dialogue::claude().await;
+    let ledger = world.folder.join("work/ledger").display().to_string();
+    let text = format!(r#"script:{{"ledger":"{ledger}","do":[{{"ask":{{"command":"x"}}}}]}}"#);
+    is_never_answered_by_the_worker(world, &text, "ledger").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,16 +15,27 @@ use domain::{
     id::{AgentId, ApprovalId, DecisionId, RunId, SessionId},
     run::RunStatus,
 };
-use link::message::{
-    Cancel, CancelOutcome, EffectKind, PermissionRequest, Prompt, PromptReply, Resolve, ResolveReply,
+use link::{
+    frame::UNAVAILABLE,
+    message::{
+        Cancel, CancelOutcome, EffectKind, PermissionRequest, Prompt, PromptReply, Resolve, ResolveReply,
+    },
 };
 use tokio::{
     process::{Child, Command},
     time::timeout,
 };
 use uuid::Uuid;
+use worker::{
+    hold::wire::Held,
+    journal::{Journal, State},
+    uplink::CallError,
+};
 
-use crate::server::{Server, TOKEN};
+use crate::{
+    process::{ends, is_holder_of, kill, pid},
+    server::{Server, TOKEN},
+};
 
 pub struct World {
     pub server: Server,
@@ -60,7 +71,8 @@ impl World {
     }
 
     /// A worker whose demo agent is a shell script that has done the handshake; `body`
-    /// goes on with the prompt in `$line`. `ask ID COMMAND` asks for permission.
+    /// goes on with the prompt in `$line`. `ask ID COMMAND` asks for permission, `result` and
+    /// `refused` tell what became of a call.
     pub async fn scripted(body: &str) -> Self {
         let mut world = Self::scripted_without_worker(body).await;
         world.start().await;
@@ -74,15 +86,17 @@ impl World {
 ask() {
   echo '{"jsonrpc":"2.0","id":'$1',"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"c'$1'","kind":"execute","rawInput":{"command":"'$2'"}},"options":[{"optionId":"a","name":"A","kind":"allow_once"},{"optionId":"r","name":"R","kind":"reject_once"}]}}'
 }
-result() {
-  echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call_update","toolCallId":"'$1'","status":"completed","content":[]}}}'
+became() {
+  echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call_update","toolCallId":"'$1'","status":"'$2'","content":[]}}}'
 }
+result() { became $1 completed; }
+refused() { became $1 failed; }
 take() { read -r line && echo "$line" >> answers; }
 over() { echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn"}}'; }
 read -r line; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
 read -r line; echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s","modes":{"currentModeId":"ask"}}}'
 read -r line; echo '{"jsonrpc":"2.0","id":3,"result":{}}'
-read -r line
+read -r line || exit
 "#;
         std::fs::write(&path, format!("{head}{body}\n")).unwrap();
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
@@ -272,12 +286,29 @@ read -r line
     }
 
     pub async fn resolve(&self, asked: &(PermissionRequest, ApprovalId), answer: Answer) -> ResolveReply {
-        self.server.call(&self.decision(asked, answer)).await.unwrap()
+        let decision = self.decision(asked, answer);
+        for _ in 0..4 {
+            match self.server.call(&decision).await {
+                // A slow agent takes a large answer slowly.
+                Err(CallError::Late) => {}
+                reply => return reply.unwrap(),
+            }
+        }
+        panic!("nobody says what became of the decision")
     }
 
     pub async fn cancel(&self, run: RunId) -> CancelOutcome {
-        let cancel = Cancel { key: self.session, epoch: self.server.epoch(), run };
-        self.server.call(&cancel).await.unwrap().outcome
+        for _ in 0..100 {
+            let cancel = Cancel { key: self.session, epoch: self.server.epoch(), run };
+            match self.server.call(&cancel).await {
+                // It may come before the session knows its link; the server asks again.
+                Err(CallError::Refused(error)) if error.code == UNAVAILABLE => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                reply => return reply.unwrap().outcome,
+            }
+        }
+        panic!("the worker does not take the cancel")
     }
 
     pub async fn ended(&self, run: RunId) -> (RunStatus, Option<String>) {
@@ -309,6 +340,48 @@ read -r line
             .await
     }
 
+    /// The holders that run, as they describe themselves.
+    pub fn holders(&self) -> Vec<Held> {
+        let sessions = std::fs::read_dir(self.data.join("sessions")).into_iter().flatten().flatten();
+        let folders = sessions.flat_map(|s| std::fs::read_dir(s.path()).into_iter().flatten().flatten());
+        let described = folders.filter_map(|folder| {
+            let text = std::fs::read(folder.path().join("holder.json")).ok()?;
+            let held = serde_json::from_slice::<Held>(&text).ok()?;
+            is_holder_of(held.holder, &folder.path()).then_some(held)
+        });
+        described.collect()
+    }
+
+    /// Kills every holder, and with it its harness.
+    pub async fn kill_holders(&self) {
+        for held in self.holders() {
+            kill(held.holder);
+            ends(held.holder).await;
+            ends(held.pid).await;
+        }
+    }
+
+    /// What the worker's journal comes to so far, read from a copy.
+    pub fn journaled(&self) -> State {
+        let journal = self.data.join("sessions").join(self.session.to_string()).join("journal.jsonl");
+        let copy = self.folder.join(format!("journal-{}", Uuid::new_v4().simple()));
+        if std::fs::copy(journal, &copy).is_err() {
+            return State::default();
+        }
+        Journal::open(&copy).unwrap().1
+    }
+
+    /// Waits until the worker has journalled something.
+    pub async fn journals(&self, what: &str, look: impl Fn(&State) -> bool) {
+        for _ in 0..1200 {
+            if look(&self.journaled()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        panic!("never journalled: {what}");
+    }
+
     pub fn no_gap(&self) {
         assert_eq!(self.server.seen.lock().unwrap().gaps, 0);
     }
@@ -320,15 +393,8 @@ impl Drop for World {
             let _ = worker.start_kill();
         }
         // What a killed worker left: its holders.
-        let sessions = self.data.join("sessions");
-        for session in std::fs::read_dir(sessions).into_iter().flatten().flatten() {
-            for process in std::fs::read_dir(session.path()).into_iter().flatten().flatten() {
-                let Ok(text) = std::fs::read(process.path().join("holder.json")) else { continue };
-                let Ok(held) = serde_json::from_slice::<worker::hold::wire::Held>(&text) else { continue };
-                if let Some(pid) = rustix::process::Pid::from_raw(held.holder.cast_signed()) {
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-                }
-            }
+        for held in self.holders() {
+            let _ = rustix::process::kill_process(pid(held.holder), rustix::process::Signal::TERM);
         }
         // Its own socket folder and no other: by name, and only what is in it of ours.
         if let Ok(data) = self.data.canonicalize() {
