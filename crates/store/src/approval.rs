@@ -755,7 +755,10 @@ pub async fn extend(store: &Store, caller: &Caller, id: ApprovalId) -> Result<()
 pub async fn expire_due(store: &Store) -> Result<usize> {
     let mut tx = store.pool().begin().await?;
     let due = sqlx::query!(
-        r#"select p.id, p.run_id, p.status, p.action_digest, p.options as "options: Json<Vec<AskOption>>"
+        r#"select p.id, p.run_id, p.status, p.action_digest, p.options as "options: Json<Vec<AskOption>>",
+                  exists (select from approvals e where e.run_id = p.run_id and e.id < p.id
+                      and e.status = 'expired' and e.tool = p.tool and e.folder = p.folder
+                      and e.input = p.input) as "again!"
            from approvals p
            where (p.status = 'pending' and p.expires_at <= app_now())
               or (p.expires_at <= app_now() and p.status in ('approved', 'rejected') and exists (
@@ -776,6 +779,8 @@ pub async fn expire_due(store: &Store) -> Result<usize> {
         let answer = Answer {
             option_id: option,
             message: Some(NOBODY_ANSWERED.to_owned()),
+            // An agent that asks the same again after every time-out would never end.
+            stop: p.again,
             ..Answer::plain(Outcome::Expire)
         };
         let answer_digest = AnswerDigest::of(ApprovalId(p.id), id, digest, &answer);
@@ -794,13 +799,14 @@ pub async fn expire_due(store: &Store) -> Result<usize> {
             .execute(&mut *tx)
             .await?;
         sqlx::query!(
-            "insert into decisions (id, approval_id, outcome, option_id, message, action_digest, answer_digest,
-                 continued_at)
-             values ($1, $2, 'expire', $3, $4, $5, $6, app_now())",
+            "insert into decisions (id, approval_id, outcome, option_id, message, stop, action_digest,
+                 answer_digest, continued_at)
+             values ($1, $2, 'expire', $3, $4, $5, $6, $7, app_now())",
             id.0,
             p.id,
             answer.option_id,
             answer.message,
+            answer.stop,
             &p.action_digest[..],
             &answer_digest.0[..],
         )
@@ -811,10 +817,10 @@ pub async fn expire_due(store: &Store) -> Result<usize> {
         } else {
             go_on(&mut tx, p.run_id).await?;
         }
-        let what = if voided.rows_affected() > 0 {
-            "expired: decided, but nobody continued the run in time"
-        } else {
-            "expired: nobody answered in time"
+        let what = match (voided.rows_affected() > 0, answer.stop) {
+            (true, _) => "expired: decided, but nobody continued the run in time",
+            (false, false) => "expired: nobody answered in time",
+            (false, true) => "expired: nobody answered in time, for the second time. The run is stopped",
         };
         audit::add(&mut tx, store, None, "approval", p.id, what, None).await?;
     }

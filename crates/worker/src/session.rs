@@ -1065,10 +1065,12 @@ impl Session {
             return;
         };
         let (run, seen) = (request.run, request.end.is_some());
+        let expired = request.intent.as_ref().is_some_and(|i| i.outcome == Outcome::Expire);
         let by = *self.stop_by.get_or_insert_with(|| Instant::now() + WORDS_FIRST);
         if seen || by <= Instant::now() {
             self.stop_by = None;
-            self.stop_run(run, None);
+            let why = "Nobody answered the same request, asked twice, so the run was stopped.";
+            self.stop_run(run, expired.then(|| why.to_owned()));
         }
     }
 

@@ -41,6 +41,23 @@ async fn a_run_with_a_held_decision_stays_paused_when_the_agent_waits_no_more() 
 }
 
 #[tokio::test]
+async fn an_agent_that_asks_the_same_again_after_a_time_out_is_stopped_at_the_second() {
+    let p = Place::new().await;
+    let (session, run) = p.running().await;
+    let expire = async |native: &str, later: i64| {
+        p.pending(session, run, native).await;
+        p.later(later).await;
+        assert_eq!(store::approval::expire_due(&p.store).await.expect("expired"), 1);
+        let due = store::decision::take_due(&p.store, p.worker, p.epoch, &[]).await.expect("due");
+        let refused = due.iter().find(|d| d.request_key == p.key(native)).expect("the refusal");
+        assert_eq!(refused.answer.outcome, Outcome::Expire);
+        refused.answer.stop
+    };
+    assert!(!expire("1", 901).await);
+    assert!(expire("2", 1802).await);
+}
+
+#[tokio::test]
 async fn an_event_of_one_session_moves_no_run_of_another() {
     let p = Place::new().await;
     let (session, run) = p.running().await;

@@ -268,19 +268,34 @@ fn prepare(launch: &Launch) -> Result<(Child, UnixListener, Spool), String> {
 /// folder. For processes nobody knows of: nothing was ever handed to them.
 pub fn end(folder: &Path) {
     let described = std::fs::read(folder.join("holder.json")).ok();
-    if let Some(held) = described.and_then(|b| serde_json::from_slice::<Held>(&b).ok())
-        && held.runs()
-    {
+    if let Some(held) = described.and_then(|b| serde_json::from_slice::<Held>(&b).ok()) {
         // The harness first, by its group: what it started goes with it.
-        kill(held.pid);
-        let holder = i32::try_from(held.holder).ok().and_then(rustix::process::Pid::from_raw);
-        if let Some(holder) = holder {
+        if held.runs() {
+            kill(held.pid);
+        }
+        // The holder outlives it, so that somebody learns how it ended.
+        if let Some(holder) = listener_of(&held.socket) {
             let _ = rustix::process::kill_process(holder, rustix::process::Signal::KILL);
         }
         let _ = std::fs::remove_file(&held.socket);
     }
     // What cannot be removed is only litter.
     let _ = std::fs::remove_dir_all(folder);
+}
+
+/// Who listens at a socket, as far as the machine tells (Linux does): no other process
+/// can have the holder's number then.
+fn listener_of(socket: &Path) -> Option<rustix::process::Pid> {
+    #[cfg(target_os = "linux")]
+    {
+        let stream = std::os::unix::net::UnixStream::connect(socket).ok()?;
+        rustix::net::sockopt::socket_peercred(&stream).ok().map(|peer| peer.pid)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = socket;
+        None
+    }
 }
 
 impl Held {

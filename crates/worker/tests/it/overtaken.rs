@@ -9,7 +9,7 @@ use rustix::process::{Signal, kill_process};
 use uuid::Uuid;
 
 use crate::{
-    process::pid,
+    process::{ends, kill, pid},
     scripted::alarms,
     world::{World, approve, reject},
 };
@@ -56,6 +56,19 @@ async fn an_approval_that_comes_with_a_stop_of_the_same_run_runs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_stopped_because_nobody_answers_says_so() {
+    let world = World::demo().await;
+    let run = world.begin("append a.txt: 1\nwait 600").await;
+    let asked = world.request(0).await;
+    let mut answer = reject(Some("reject-once"), None);
+    (answer.outcome, answer.stop) = (domain::decision::Outcome::Expire, true);
+    assert_eq!(world.resolve(&asked, answer).await.outcome, ResolveOutcome::Applied);
+    let (status, why) = world.ended(run).await;
+    assert_eq!(status, RunStatus::Error);
+    assert!(why.as_deref().is_some_and(|why| why.starts_with("Nobody answered")), "{why:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_does_not_answer_for_a_while_is_not_gone() {
     let mut world = World::demo().await;
     let run = world.begin("Buy milk").await;
@@ -87,6 +100,22 @@ async fn a_holder_that_does_not_answer_for_a_while_is_not_gone() {
     assert_eq!(world.ended(run).await, (RunStatus::Completed, None));
     assert_eq!(world.file("notes.txt").as_deref(), Some("Buy milk\n"));
     assert_eq!(world.holders()[0].pid, process);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_nobody_knows_of_is_ended_though_its_agent_is_gone() {
+    let mut world = World::demo().await;
+    let run = world.begin("say hello").await;
+    world.ended(run).await;
+    let held = world.holders().remove(0);
+    world.kill().await;
+    kill(held.pid);
+    ends(held.pid).await;
+    // As after a death between noting the end and telling the holder.
+    let session = world.data.join("sessions").join(world.session.to_string());
+    std::fs::remove_file(session.join("journal.jsonl")).unwrap();
+    world.start().await;
+    ends(held.holder).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
