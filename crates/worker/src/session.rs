@@ -330,7 +330,13 @@ impl Session {
             tokio::select! {
                 biased;
                 Some(urgent) = first.recv() => self.urgent(urgent),
-                Some(order) = orders.recv() => self.order(order),
+                Some(order) = orders.recv() => {
+                    // What was sent before it may have come just after it was looked for.
+                    while let Ok(urgent) = first.try_recv() {
+                        self.urgent(urgent);
+                    }
+                    self.order(order);
+                }
                 report = next_report(&mut self.harness), if !congested => self.report(report).await,
                 () = sleep_until(wake) => {}
             }

@@ -6,9 +6,14 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::mpsc,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
+
+/// How long a test may take: one that waits for what never comes fails, and does not hang.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 struct Agent {
     child: Child,
@@ -17,6 +22,8 @@ struct Agent {
     folder: PathBuf,
     session: Value,
     seen: Vec<Value>,
+    /// While this is there, the agent is killed when its time is over.
+    _watch: mpsc::Sender<()>,
 }
 
 impl Agent {
@@ -29,7 +36,15 @@ impl Agent {
             .spawn()
             .unwrap();
         let (stdin, out) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut agent = Self { child, stdin, out, folder, session: Value::Null, seen: Vec::new() };
+        let (watch, over) = mpsc::channel::<()>();
+        let pid = rustix::process::Pid::from_child(&child);
+        std::thread::spawn(move || {
+            if over.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        });
+        let session = Value::Null;
+        let mut agent = Self { child, stdin, out, folder, session, seen: Vec::new(), _watch: watch };
         agent.send(&json!({"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}));
         assert_eq!(agent.answer(1)["result"]["protocolVersion"], 1);
         let cwd = agent.folder.clone();

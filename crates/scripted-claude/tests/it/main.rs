@@ -6,15 +6,22 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::mpsc,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
+
+/// How long a test may take: one that waits for what never comes fails, and does not hang.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 struct Claude {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     folder: PathBuf,
+    /// While this is there, the program is killed when its time is over.
+    _watch: mpsc::Sender<()>,
 }
 
 fn folder() -> PathBuf {
@@ -39,7 +46,14 @@ impl Claude {
             .spawn()
             .unwrap();
         let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, input, output, folder: folder.to_owned() }
+        let (watch, over) = mpsc::channel::<()>();
+        let pid = rustix::process::Pid::from_child(&child);
+        std::thread::spawn(move || {
+            if over.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        });
+        Self { child, input, output, folder: folder.to_owned(), _watch: watch }
     }
 
     fn write(&mut self, line: &str) {
@@ -73,7 +87,7 @@ impl Claude {
     }
 
     /// The next line that `wanted` takes.
-    fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> (Value, String) {
+    fn until(&mut self, mut wanted: impl FnMut(&Value) -> bool) -> (Value, String) {
         loop {
             let mut line = String::new();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "it ended");
@@ -288,8 +302,16 @@ fn withdrawals_sub_agents_rules_and_background_work() {
     let gone = claude.asked();
     let (cancelled, _) = claude.until(|v| v["type"] == "control_cancel_request");
     assert_eq!(cancelled["request_id"], json!(gone));
-    claude.until(|v| v["type"] == "result");
-    let later = claude.asked();
+    // The background asks before the turn's result or after it.
+    let (mut result, mut later) = (false, None);
+    claude.until(|v| {
+        result |= v["type"] == "result";
+        if v["type"] == "control_request" {
+            later = v["request_id"].as_str().map(str::to_owned);
+        }
+        result && later.is_some()
+    });
+    let later = later.unwrap();
     claude.write(&format!(
         r#"{{"type":"control_response","response":{{"subtype":"success","request_id":"{later}","response":{{"behavior":"allow","updatedPermissions":[{{"type":"addRules","rules":[{{"toolName":"Bash","ruleContent":"later"}}],"behavior":"allow","destination":"session"}}]}}}}}}"#
     ));
