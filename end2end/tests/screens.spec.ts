@@ -33,7 +33,8 @@ async function draw(person: Person, path: string, name: string, kinds: typeof AL
 
 // Pictures that do not depend on what other files left.
 test.use({ instance: 'screens' });
-test.describe.configure({ timeout: 120_000 });
+// Many pages, each looked at in many ways.
+test.describe.configure({ timeout: 480_000 });
 
 test('sign in', async ({ open }) => {
   const somebody = await open(NOBODY);
