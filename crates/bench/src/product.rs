@@ -45,6 +45,20 @@ pub fn site() -> Result<PathBuf> {
     }
 }
 
+/// The first admin's token, as a server that starts prints it; what else it prints is
+/// read and dropped.
+pub async fn setup_token(server: &mut Child) -> Result<String> {
+    let mut lines = BufReader::new(server.stdout.take().ok_or("no stdout")?).lines();
+    let token = loop {
+        let line = lines.next_line().await?.ok_or("the server ended")?;
+        if let Some((_, token)) = line.split_once("/setup/") {
+            break token.trim().to_owned();
+        }
+    };
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    Ok(token)
+}
+
 /// Sizes of the WASM as served.
 pub fn wasm() -> Result<Value> {
     let pkg = site()?.join("pkg");
@@ -126,14 +140,7 @@ impl Product {
     pub async fn serve(&self, worker: bool) -> Result<Server> {
         let address = free_address()?;
         let mut child = self.command(&address, worker)?.spawn()?;
-        let mut lines = BufReader::new(child.stdout.take().ok_or("no stdout")?).lines();
-        let token = loop {
-            let line = lines.next_line().await?.ok_or("the server ended")?;
-            if let Some((_, token)) = line.split_once("/setup/") {
-                break token.trim().to_owned();
-            }
-        };
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        let token = setup_token(&mut child).await?;
         let cookie = set_up(&address, &token).await?;
         Ok(Server { address, cookie, child, pool: self.pool.clone() })
     }

@@ -12,7 +12,6 @@ use std::{
 use cluster::{Cluster, Source};
 use sqlx::{PgPool, postgres::PgPoolOptions};
 use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
     sync::{Mutex as AsyncMutex, MutexGuard},
 };
@@ -22,7 +21,7 @@ use super::{books::Life, locked, proxy::Proxy};
 use crate::{
     Result,
     http::{self, Connection},
-    product::{beside, free_address, set_up, site, terminate, worker_token},
+    product::{beside, free_address, set_up, setup_token, site, terminate, worker_token},
     unless_interrupted,
 };
 
@@ -132,14 +131,7 @@ impl World {
 
     async fn begin(&mut self) -> Result<()> {
         let mut child = self.server_command()?.stdout(Stdio::piped()).spawn()?;
-        let mut lines = BufReader::new(child.stdout.take().ok_or("no stdout")?).lines();
-        let token = loop {
-            let line = lines.next_line().await?.ok_or("the server ended")?;
-            if let Some((_, token)) = line.split_once("/setup/") {
-                break token.trim().to_owned();
-            }
-        };
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        let token = setup_token(&mut child).await?;
         *self.server.lock().await = Some(child);
         self.cookie = set_up(&self.address, &token).await?;
         for number in 0..self.size.workers {
